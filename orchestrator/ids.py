@@ -1,0 +1,105 @@
+"""Identity: time-ordered ids for rows, hashes for content, one canonical form for values.
+
+An id says which row; a hash says which bytes. Equal values give equal bytes (`canonical_json`), so that a hash can
+stand for a value in manifests, staleness tests and the content table. Non-finite numbers and lone surrogates have no
+canonical form and are refused here, once, for everything that is stored or sent (S25).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+import os
+import re
+import time
+from typing import Any
+from uuid import UUID
+
+SYNTHETIC_PREFIX = "synthetic_"
+MAX_DEPTH = 64
+
+
+def uuid7() -> str:
+    """A UUIDv7 (RFC 9562 §5.7): 48 bits of Unix milliseconds, then random. Sorts by creation, roughly."""
+    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
+    value = value & ~(0xF << 76) | 0x7 << 76
+    value = value & ~(0x3 << 62) | 0x2 << 62
+    return str(UUID(int=value))
+
+
+def synthetic_thread_id(session: str) -> str:
+    """The id of a thread that the provider has never seen: `synthetic_<session>_<uuid7>` (R008)."""
+    return f"{SYNTHETIC_PREFIX}{session}_{uuid7()}"
+
+
+def is_synthetic(thread_id: str) -> bool:
+    """True for ids minted here, false for a provider's; alone decides whether a call is chained (R009)."""
+    return thread_id.startswith(SYNTHETIC_PREFIX)
+
+
+def sha256(data: bytes | str) -> str:
+    """Hex SHA-256 of bytes, or of a text's UTF-8."""
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+
+
+def keyed_hash(key: bytes, *parts: str) -> str:
+    """Hex HMAC-SHA-256 of the parts, for ids that must not reveal what they stand for."""
+    return hmac.new(key, "\x1f".join(parts).encode(), hashlib.sha256).hexdigest()
+
+
+def canonical_json(value: Any, *, indent: int | None = 2) -> bytes:
+    """JSON data as UTF-8 bytes: equal values, equal bytes. Keys keep their order: sort or order them by schema first.
+
+    Raises ValueError for what JSON cannot hold: NaN, infinities, lone surrogates, nesting deeper than 64.
+    """
+    return json.dumps(_plain(value, 0), ensure_ascii=False, allow_nan=False, indent=indent).encode("utf-8")
+
+
+def digest(value: Any) -> str:
+    """Hash of JSON data whose key order does not matter."""
+    text = json.dumps(_plain(value, 0), ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    return sha256(text)
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """Integral floats become ints (997.0 and 997 are one value); everything else is checked and kept."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("numbers must be finite")
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    if isinstance(value, str):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError("text holds a lone surrogate") from error
+        return value
+    if isinstance(value, dict):
+        return {_key(k): _plain(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v, depth + 1) for v in value]
+    if value is None or isinstance(value, bool | int):
+        return value
+    raise ValueError(f"{type(value).__name__} is not JSON data")
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"keys must be text, not {type(key).__name__}")
+    return str(_plain(key, 0))
+
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+def is_name(text: str) -> bool:
+    """Names of steps, inputs, contracts and keys: `[a-z0-9._-]`, 64 at most, no leading mark."""
+    return NAME.fullmatch(text) is not None
+
+
+def variable(name: str) -> str:
+    """The name as templates, expressions and functions write it: `tech-stack` → `tech_stack`."""
+    return name.replace("-", "_").replace(".", "_")

@@ -1,0 +1,81 @@
+"""The seam to a model vendor: one request in, one terminal reply out, faults as `ProviderFailure` with a kind.
+
+A driver makes exactly one attempt per `respond`; retries are one policy for all drivers (`providers.retry`). Chaining,
+re-asks and rebuilding are the chain's business, and so is checking the echo of the previous id (S12): the driver only
+reports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from orchestrator.spec import Sensitivity
+from orchestrator.values import Reply, Request
+
+FailureKind = Literal[
+    "connection",  # refused, reset, timed out before or in the reply, truncated stream: retry from the same parent
+    "rate_limit",  # 429 with or without Retry-After: wait, retry
+    "overloaded",  # 5xx, 529, in-stream server errors: retry
+    "malformed",  # a 200 that is no reply: retry, then fail
+    "chain_lost",  # previous_response_not_found: rebuild by replay, once
+    "chain_unsupported",  # the server does not know the field: replay for the rest of the process
+    "unanswered_call",  # "No tool output found …": answer all ids, else rebuild
+    "too_long",  # over the context window
+    "quota",  # no money left: never retried
+    "auth",  # 401, 403: the key
+    "model",  # 404 model
+    "refused",  # policy
+    "bad_request",  # any other 4xx: our fault or the user's
+]
+RETRYABLE: Final = frozenset({"connection", "rate_limit", "overloaded", "malformed"})
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    """Something seen before the reply is complete: `created` (the response id), `text` (a delta), `retry` (why, wait)."""
+
+    kind: Literal["created", "text", "retry"]
+    data: str
+    wait: float = 0.0
+
+
+Listener = Callable[[StreamEvent], None]
+
+
+def no_listener(event: StreamEvent) -> None:
+    """Ignore stream events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the chain must know about an endpoint.
+
+    `chaining`: server = ids are known to work; replay = never send one; auto = try, check the echo, remember.
+    `stores`: False = ZDR. `may_see`: the highest sensitivity that may be sent there.
+    """
+
+    name: str
+    base_url: str
+    chaining: Literal["auto", "server", "replay"]
+    stores: bool = True
+    may_see: Sensitivity = "internal"
+
+
+class Provider(Protocol):
+    @property
+    def traits(self) -> Traits: ...
+
+    async def respond(self, request: Request, listener: Listener = no_listener) -> Reply:
+        """Send one request and wait for its terminal reply. Raises ProviderFailure (kind: FailureKind).
+
+        Cancellation closes the connection and propagates.
+        """
+        ...
+
+    def wire(self, request: Request) -> bytes:
+        """The exact body that `respond` would send, for the request hash and for `render`; pure."""
+        ...
+
+    async def close(self) -> None: ...

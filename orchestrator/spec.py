@@ -1,0 +1,206 @@
+"""What a pipeline is, as declared: one set of pydantic models for YAML and Python alike.
+
+Text enters here, so everything is strict: unknown keys are refused, shorthand is already normalised by the loader
+(`reads: [a]` arrives as `[{read: a}]`), and each error can be placed by its path (`Places`). The models say nothing
+about files or functions that exist; that is the graph's business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from orchestrator.errors import Place
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Sensitivity = Literal["public", "internal", "confidential", "secret"]
+SENSITIVITY_RANK: Final[Mapping[str, int]] = {"public": 0, "internal": 1, "confidential": 2, "secret": 3}
+SCALAR_INPUTS: Final = frozenset({"string", "integer", "number", "boolean"})
+TEXT_SCHEMAS: Final = frozenset({"text", "markdown", "file"})
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_duration(value: object) -> object:
+    """`10m`, `30s`, `1.5h` → seconds. Raises ValueError for anything else."""
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        if match is None:
+            raise ValueError("write a duration as a number and a unit: 30s, 10m, 2h")
+        return float(match[1]) * _UNIT_SECONDS[match[2]]
+    raise ValueError("write a duration with its unit: 30s, 10m, 2h")
+
+
+Seconds = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
+
+
+class Missing:
+    """Marks a default that was not given; `None` is a value."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing()
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, arbitrary_types_allowed=True)
+
+
+class InputSpec(Strict):
+    """A run's input: an artifact authored by the customer, version 1."""
+
+    type: str
+    about: str | None = None
+    not_for: tuple[str, ...] | Literal["none"] = "none"
+    default: Any = MISSING
+    sensitivity: Sensitivity = "internal"
+
+
+class ContractSpec(Strict):
+    """An artifact type: its schema, what its value represents (`about`) and must not be used for (`not_for`)."""
+
+    artifact: str
+    about: str
+    not_for: tuple[str, ...] | Literal["none"]
+    schema_: str | dict[str, Any] = Field(alias="schema")
+    sensitivity: Sensitivity = "internal"
+    tags: tuple[str, ...] = ()
+    max_tokens: int | None = Field(default=None, gt=0)
+    overflow: Literal["fail"] = "fail"
+
+
+class ReadSpec(Strict):
+    """One declared read: a step or input by name, optionally some top-level fields only, with a guard of its own."""
+
+    read: str
+    fields: tuple[str, ...] | None = None
+    guard: str | None = None
+    default: Any = MISSING
+
+
+class CheckSpec(Strict):
+    """A rule on a step's output: an expression over its fields, or a Python function returning None or a message."""
+
+    expr: str | None = None
+    python: str | None = None
+    message: str | None = None
+
+
+class ConversationSpec(Strict):
+    """How much of the session's visible conversation a step sees: newest first, whole messages, both caps."""
+
+    messages: int = Field(default=30, ge=0)
+    tokens: int = Field(default=800, ge=0)
+
+
+class ModelSpec(Strict):
+    """A model alias: `use` is `provider:model`, with the parameters every call on it carries."""
+
+    use: str
+    effort: Effort | None = None
+    max_output_tokens: int | None = Field(default=None, gt=0)
+
+
+class DefaultsSpec(Strict):
+    model: str = "default"
+    reasks: int = Field(default=2, ge=0, le=20)
+    timeout: Seconds = 3600.0
+    call_timeout: Seconds = 600.0
+    max_output_tokens: int | None = Field(default=None, gt=0)
+    effort: Effort | None = None
+
+
+class BudgetSpec(Strict):
+    """The run's cap. It reserves: a call whose worst case would pass it is not sent."""
+
+    usd: Decimal = Field(ge=0)
+    on_exceed: Literal["pause", "fail"] = "pause"
+    unpriced: Literal["refuse", "allow"] = "refuse"
+
+
+class StepSpec(Strict):
+    """One step: it makes one artifact, named like the step, under the contract `produces`."""
+
+    uses: str | None = None
+    description: str | None = None
+    template: str | None = None
+    prompt: str | None = None
+    python: str | None = None
+    reads: tuple[ReadSpec, ...] = ()
+    needs: tuple[str, ...] = ()
+    produces: str | None = None
+    checks: tuple[CheckSpec, ...] = ()
+    tools: tuple[str, ...] = ()
+    conversation: ConversationSpec | Literal["off"] = ConversationSpec()
+    model: str | None = None
+    effort: Effort | None = None
+    max_output_tokens: int | None = Field(default=None, gt=0)
+    reasks: int | None = Field(default=None, ge=0, le=20)
+    timeout: Seconds | None = None
+    call_timeout: Seconds | None = None
+
+
+class PipelineSpec(Strict):
+    """A whole pipeline. `steps` keeps its declaration order: it breaks ties in the topological order."""
+
+    version: Literal[1] = 1
+    pipeline: str
+    description: str | None = None
+    inputs: dict[str, InputSpec] = Field(default_factory=dict)
+    artifacts: dict[str, ContractSpec] = Field(default_factory=dict)
+    models: dict[str, ModelSpec] = Field(default_factory=dict)
+    defaults: DefaultsSpec = DefaultsSpec()
+    budget: BudgetSpec | None = None
+    system: str = ""
+    steps: dict[str, StepSpec]
+    outputs: tuple[str, ...] = ()
+
+
+PathKey = tuple[str | int, ...]
+
+
+class Places:
+    """Where each part of a spec stands, by its path: `("steps", "tech-stack", "reads", 0)` → file:line:column.
+
+    `of` falls back to the nearest enclosing part that has a place, so an error about something left out points at
+    what should have held it.
+    """
+
+    def __init__(self, file: str, places: Mapping[PathKey, Place] | None = None, text: str = "") -> None:
+        self.file = file
+        self._places = dict(places or {})
+        self._lines = text.splitlines()
+
+    def of(self, *path: str | int) -> Place:
+        for end in range(len(path), -1, -1):
+            found = self._places.get(path[:end])
+            if found is not None:
+                return found
+        return Place(self.file)
+
+    def key(self, *path: str | int) -> Place:
+        """The place of a mapping's key rather than of its value; falls back to `of`."""
+        return self._places.get((*path, "\x00key")) or self.of(*path)
+
+    def line(self, place: Place) -> str | None:
+        """The text of the line a place stands on, if it is in this file."""
+        inside = place.file == self.file and 0 < place.line <= len(self._lines)
+        return self._lines[place.line - 1] if inside else None
+
+
+class ProviderSpec(Strict):
+    """`[providers.NAME]` of the project file. `store = false` is ZDR: no id is ever sent, reasoning travels encrypted."""
+
+    kind: Literal["openai", "scripted"] | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    chaining: Literal["auto", "server", "replay"] = "auto"
+    store: bool | None = None
+    may_see: Sensitivity = "internal"

@@ -1,0 +1,536 @@
+"""The carriers between hops: frozen, without behaviour beyond what follows from their own fields.
+
+Reading order is the walk of one step: what the store holds (`Artifact`, `Message`), what is chosen from it
+(`Block`, `LeftOut`, `Context`), what is sent (`Prompt`, `Item`, `Request`), what comes back (`Reply`, `Usage`),
+what is wrong with it (`Fault`), and what is written down (`SentCall`, `DoneCall`, `Commit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+from orchestrator.ids import digest
+from orchestrator.spec import Effort, Sensitivity
+
+# --- what the store holds ---------------------------------------------------------------------------------------------
+
+RunStatus = Literal["running", "waiting", "paused", "succeeded", "failed", "cancelled"]
+AttemptState = Literal["ready", "running", "succeeded", "failed", "waiting", "cancelled"]
+StepStatus = Literal["pending", "ready", "running", "succeeded", "failed", "waiting", "cancelled", "skipped"]
+Origin = Literal["model", "person", "function", "import", "input"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose data this is. `-` stands for none; a store is opened with a scope and sees nothing outside it."""
+
+    tenant: str = "-"
+    account: str = "-"
+    subject: str = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class FactBasis:
+    """Why a customer fact is believed: `stated` by the customer or on `record`, the words it was found in, and where."""
+
+    basis: Literal["stated", "record"]
+    quote: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactVersion:
+    """One version of a step's or input's value, without its body. `field_hashes` has one hash per top-level field."""
+
+    id: str
+    run_id: str
+    step: str
+    item: str | None
+    contract: str
+    version: int
+    sha256: str
+    size: int
+    author: str
+    origin: Origin
+    created_at: datetime
+    parent_id: str | None
+    sensitivity: Sensitivity
+    field_hashes: Mapping[str, str]
+    facts: Mapping[str, FactBasis] = field(default_factory=dict)
+    guards: tuple[str, ...] = ()
+    draft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A version with its body: canonical UTF-8 bytes (S25)."""
+
+    version: ArtifactVersion
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One visible line of the session's conversation. `seq` orders it within the session (S33)."""
+
+    seq: int
+    role: Literal["user", "assistant", "operator"]
+    text: str
+    step: str | None = None
+    run_id: str | None = None
+    sensitivity: Sensitivity = "internal"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What one step may look at, read in ONE transaction (S06): current heads with bodies, the conversation.
+
+    `artifacts` holds the declared reads that exist; `record` holds every customer-authored input of the run, for the
+    own-words check only (nothing of it is sent unless it is read); `head` is the step's own current version, if any.
+    """
+
+    artifacts: Mapping[str, Artifact]
+    conversation: tuple[Message, ...] = ()
+    conversation_total: int = 0
+    message: str | None = None
+    record: Mapping[str, Artifact] = field(default_factory=dict)
+    defaulted: frozenset[str] = frozenset()
+    head: ArtifactVersion | None = None
+
+
+# --- what is chosen -----------------------------------------------------------------------------------------------------
+
+Layer = Literal["system", "artifact", "conversation", "facts", "task", "message"]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One labelled piece of a composed thread.
+
+    `parts` concatenated are its text; they are kept apart so that an artifact's body is stored once, however many
+    steps read it. `rule` says why it is here ("reads, discovery.yaml:58:15").
+    """
+
+    layer: Layer
+    source: str
+    parts: tuple[str, ...]
+    rule: str
+    tokens: int
+    artifact_id: str | None = None
+    version: int | None = None
+    contract: str | None = None
+    fields: tuple[str, ...] | None = None
+    about: str | None = None
+    guards: tuple[str, ...] = ()
+    sensitivity: Sensitivity = "internal"
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A candidate that was not sent, and why: `over budget`, `older than the last 30`, `not declared`, …"""
+
+    layer: Layer
+    source: str
+    reason: str
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Words of the customer (or of the record) that a customer fact may be found in. `label` names the fact, if known."""
+
+    source: str
+    text: str
+    kind: Literal["input", "turn", "record"] = "input"
+    label: str | None = None
+    sent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The outcome of select → guard → fit: blocks taken in frame order, and what was refused or dropped."""
+
+    blocks: tuple[Block, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    statements: tuple[Statement, ...] = ()
+    sensitivity: Sensitivity = "internal"
+
+
+# --- what is sent -------------------------------------------------------------------------------------------------------
+
+ManifestKind = Literal["definition", "template", "contract", "read", "label", "tools", "code", "model"]
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestEntry:
+    """One recorded input of a step's first request. `note` is for people: the version, the file."""
+
+    kind: ManifestKind
+    name: str
+    hash: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything a step's first request was made from; its digest is the `inputs_hash` (S14)."""
+
+    entries: tuple[ManifestEntry, ...]
+
+    @property
+    def inputs_hash(self) -> str:
+        return digest(sorted([e.kind, e.name, e.hash] for e in self.entries))
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A composed thread start: `system` goes as instructions, the blocks' texts concatenated as the user message."""
+
+    system: str
+    blocks: tuple[Block, ...]
+    manifest: Manifest
+
+    @property
+    def text(self) -> str:
+        return "".join(block.text for block in self.blocks)
+
+    @property
+    def tokens(self) -> int:
+        return sum(block.tokens for block in self.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class TextItem:
+    """A user message. `parts` concatenated are its text."""
+
+    parts: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """The answer to one tool call, matched by `call_id`."""
+
+    call_id: str
+    output: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutputItem:
+    """One output item of the provider, verbatim, as it must be replayed (encrypted reasoning included)."""
+
+    data: Mapping[str, Any]
+
+
+Item = TextItem | ToolOutput | OutputItem
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A function tool as the provider sees it. `parameters` is a strict JSON Schema."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFormat:
+    """A JSON Schema the provider is asked to follow; the name is `[A-Za-z0-9_-]{1,64}`."""
+
+    name: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call, vendor-neutral. `thread` decides alone whether it is chained: synthetic → stateless, else on that id.
+
+    When stateless, `items` holds everything; when chained, only what is new. Everything else is resent on each call.
+    """
+
+    model: str
+    thread: str
+    system: str
+    items: tuple[Item, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    output: OutputFormat | None = None
+    max_output_tokens: int = 8000
+    effort: Effort | None = None
+    timeout: float = 600.0
+    cache_key: str | None = None
+    step: str = ""
+    call: int = 1
+
+
+# --- what comes back ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one or more calls. `input_tokens` includes cached and cache-written ones, on every vendor."""
+
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.output_tokens + other.output_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A terminal response. `status` other than `completed` is never chained on. `usage` None = not reported."""
+
+    id: str
+    status: Literal["completed", "incomplete"]
+    text: str
+    items: tuple[OutputItem, ...]
+    tool_calls: tuple[ToolCall, ...] = ()
+    refusal: str | None = None
+    incomplete_reason: str | None = None
+    previous: str | None = None
+    usage: Usage | None = None
+    model: str | None = None
+    tries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing wrong with an output: where, what stood there, which rule it breaks. `feedback` is what the model is told."""
+
+    kind: Literal["empty", "not_json", "schema", "check", "customer_fact", "refusal", "too_large"]
+    path: str
+    message: str
+    feedback: str
+    value: Any = None
+
+
+# --- what is written down -----------------------------------------------------------------------------------------------
+
+CallSource = Literal["NEXT_STEP", "REASK", "TOOL_RESULT", "FOLLOW_UP", "REBUILD"]
+Rung = Literal["chain", "replay", "compact"]
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRecord:
+    """A thread as minted: what replay must resend unchanged. Bodies go to the content table by hash."""
+
+    id: str
+    name: str
+    provider: str
+    model: str
+    base_url: str
+    prompt: Prompt
+    settings: Mapping[str, Any]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SentCall:
+    """Written before a request leaves. `items` are the thread's new items; `reserve` is charged until proven otherwise."""
+
+    id: str
+    thread_id: str
+    seq: int
+    source: CallSource
+    previous: str
+    rung: Rung
+    request_hash: str
+    items: tuple[Item, ...]
+    provider: str
+    model: str
+    estimate_tokens: int
+    reserve_usd: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DoneCall:
+    """Written after a reply. `outcome` says what became of it: `accepted`, `tools`, or why it was not taken."""
+
+    call_id: str
+    response_id: str | None
+    status: Literal["done", "failed"]
+    outcome: str
+    items: tuple[OutputItem, ...] = ()
+    usage: Usage | None = None
+    usage_estimated: bool = False
+    cost_usd: Decimal | None = None
+    price: str | None = None
+    tries: int = 1
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """A call as the store holds it, with its items: the thread's transcript is these in order of `seq`."""
+
+    sent: SentCall
+    done: DoneCall | None
+    response_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """One entry of an attempt's read vector. `artifact_id` None = the read's default was used."""
+
+    name: str
+    artifact_id: str | None
+    version: int | None
+    fields: tuple[str, ...] | None
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewArtifact:
+    contract: str
+    body: bytes
+    author: str
+    origin: Origin
+    sensitivity: Sensitivity
+    field_hashes: Mapping[str, str]
+    facts: Mapping[str, FactBasis] = field(default_factory=dict)
+    guards: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """A right to claim: one attempt of one step under one token, allocated by the transaction that made it ready."""
+
+    run_id: str
+    step: str
+    item: str | None
+    attempt_id: str
+    number: int
+    token: int
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, for people and for the trace. `kind` is a dotted word; `data` is JSON data."""
+
+    kind: str
+    step: str | None = None
+    item: str | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The end of a step: everything of it lands in ONE transaction, or nothing does.
+
+    `children` are the steps that wait for this one; `base_head` is the head the attempt started from (S07).
+    """
+
+    dispatch: Dispatch
+    artifact: NewArtifact
+    done: DoneCall | None = None
+    children: tuple[str, ...] = ()
+    base_head: str | None = None
+    used: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """`committed`; `moved`: an input changed meanwhile, the version is stale at birth (S06); `conflict`: a person edited
+    this artifact meanwhile, the draft is kept but is not head (S07); `fenced`: this attempt is not ours any more."""
+
+    outcome: Literal["committed", "moved", "conflict", "fenced"]
+    version: int | None = None
+    artifact_id: str | None = None
+    ready: tuple[Dispatch, ...] = ()
+    moved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRecord:
+    code: str
+    message: str
+    hint: str | None = None
+    exit_code: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run as stored. `number` counts per project database; `inputs` are the given values, JSON data."""
+
+    id: str
+    number: int
+    pipeline: str
+    status: RunStatus
+    parent_id: str | None
+    parent_number: int | None
+    session_id: str
+    session: str
+    created_at: datetime
+    graph_digest: str
+    file: str
+    message: str | None
+    cap_usd: Decimal | None
+    on_exceed: Literal["pause", "fail"]
+    unpriced: Literal["refuse", "allow"]
+    author: str
+    error: ErrorRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A step (or input) of a run: its newest attempt's state, its head, and the sums over all its attempts."""
+
+    name: str
+    item: str | None
+    kind: Literal["input", "llm", "python"]
+    order: int
+    status: StepStatus
+    attempt: int
+    attempt_id: str | None
+    head: ArtifactVersion | None
+    draft: ArtifactVersion | None
+    inputs_hash: str | None
+    manifest: Manifest | None
+    calls: int
+    reasks: int
+    usage: Usage
+    cost_usd: Decimal | None
+    cost_partial: bool
+    seconds: float
+    error: ErrorRecord | None
+    stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRow:
+    """Money of a run, exact. `spent` is settled, `reserved` belongs to calls in flight."""
+
+    cap_usd: Decimal | None
+    spent_usd: Decimal
+    reserved_usd: Decimal
