@@ -373,13 +373,21 @@ class SentCall:
 
 @dataclass(frozen=True, slots=True)
 class DoneCall:
-    """Written after a reply. `outcome` says what became of it: `accepted`, `tools`, or why it was not taken."""
+    """Written after a reply. `outcome` says what became of it.
+
+    `accepted`, `tools` and `reask` are part of the thread's transcript; `cut_off`, `discarded` and `error` are not: the
+    next call redoes them from the same parent. `tool_calls` are what must be answered next, `follow` the items the next
+    call will carry (a re-ask's feedback): both are recorded, so that a resumed attempt goes on without asking again.
+    """
 
     call_id: str
     response_id: str | None
     status: Literal["done", "failed"]
-    outcome: str
+    outcome: Literal["accepted", "tools", "reask", "rejected", "cut_off", "discarded", "error"]
     items: tuple[OutputItem, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    follow: tuple[TextItem, ...] = ()
+    reason: str = ""
     usage: Usage | None = None
     usage_estimated: bool = False
     cost_usd: Decimal | None = None
