@@ -1,0 +1,513 @@
+"""The calls of one thread: ask, answer tools, check, re-ask, rebuild.
+
+The chain is a small state machine over its own recorded calls. `next_move` looks at the list of calls and says what to
+do next, whether the list was made a second ago or by a process that is dead since; so a resumed attempt is not a
+special case, it is the same loop entered with a longer list.
+
+    nothing yet                  → send the opening
+    sent, no reply recorded      → send the same items again, from the same parent (the reply may be paid twice)
+    reply with tool calls        → run them, send all results
+    reply that failed a check    → send the feedback, on the reply's own id
+    reply cut off                → send the same items again from the same parent, once, with a higher cap
+    id unknown or ignored        → send everything again without an id (rung: replay), then chain on
+
+Each call is written down before it leaves (`sent`) and after it came back (`done`); the last `done` is not written here
+but carried to the commit, so that a one-call step costs two transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, Final, Literal, Protocol
+
+from orchestrator.clock import Clock
+from orchestrator.errors import BudgetExceeded, OrchError, ProviderFailure, StepFailed
+from orchestrator.ids import is_synthetic, sha256, uuid7
+from orchestrator.providers.base import Provider, StreamEvent
+from orchestrator.providers.prices import Prices
+from orchestrator.providers.retry import respond
+from orchestrator.providers.tokens import estimate
+from orchestrator.spec import Effort
+from orchestrator.tools import Tool, call_tool
+from orchestrator.values import (
+    CallRow,
+    CallSource,
+    DoneCall,
+    Event,
+    FactBasis,
+    Fault,
+    Item,
+    OutputFormat,
+    OutputItem,
+    Reply,
+    Request,
+    Rung,
+    SentCall,
+    TextItem,
+    ThreadRecord,
+    ToolCall,
+    ToolOutput,
+    ToolRow,
+    Usage,
+)
+
+# What a call contributes to the thread. All others are redone from their parent and leave no trace in the context.
+TRANSCRIPT: Final = frozenset({"accepted", "tools", "reask", "rejected"})
+REPLAY_REASONS: Final = frozenset({"chain_lost", "chain_unsupported", "unanswered_call"})
+# Failures for which the provider said no before doing the work: nothing was billed. After the others we cannot know.
+UNBILLED: Final = frozenset(
+    {"auth", "model", "quota", "bad_request", "too_long", "rate_limit", "chain_lost", "chain_unsupported", "unanswered_call"}
+)
+MAX_TOOL_ROUNDS: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What every call of a thread carries, and how long and how often it may go on. Times are in seconds."""
+
+    model: str
+    step: str
+    max_output_tokens: int
+    effort: Effort | None
+    output: OutputFormat | None
+    tools: tuple[Tool, ...]
+    reasks: int
+    call_timeout: float
+    deadline: float
+    cache_key: str | None
+    unpriced: Literal["refuse", "allow"]
+    capped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the step makes of a reply: a value with its canonical bytes, or faults the model is told about."""
+
+    value: Any = None
+    body: bytes = b""
+    facts: dict[str, FactBasis] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+    feedback: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An accepted reply. `done` is not written yet: it belongs into the commit's transaction."""
+
+    verdict: Verdict
+    done: DoneCall
+    calls: tuple[CallRow, ...]
+
+
+class ChainStopped(Exception):
+    """The thread ended without an accepted reply; `done`, if any, belongs into the transaction that says so."""
+
+    def __init__(self, error: OrchError, done: DoneCall | None) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.done = done
+
+
+class ToolInDoubt(OrchError):
+    """A tool that acts on the world was interrupted; whether it took effect is not known (S09)."""
+
+    exit_code = 4
+    code = "tool_in_doubt"
+
+
+class Recorder(Protocol):
+    """Where calls are written down; each method is one fenced transaction."""
+
+    async def sent(self, call: SentCall) -> None: ...
+    def created(self, call_id: str, response_id: str) -> None: ...
+    async def done(self, call: DoneCall, events: Sequence[Event]) -> None: ...
+    async def tool_started(self, call_id: str, tool_call: ToolCall) -> None: ...
+    async def tool_finished(self, call_id: str, output: ToolOutput) -> None: ...
+
+
+class Endpoints:
+    """What this process has learned about servers: does (base_url, model) really chain, or must we replay?"""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Literal["server", "replay"]] = {}
+
+    def mode(self, provider: Provider, model: str) -> Literal["server", "replay", "auto"]:
+        traits = provider.traits
+        if not traits.stores or traits.chaining == "replay":
+            return "replay"
+        return self._known.get((traits.base_url, model), traits.chaining)
+
+    def learn(self, provider: Provider, model: str, mode: Literal["server", "replay"]) -> None:
+        self._known[(provider.traits.base_url, model)] = mode
+
+
+# --- pure: what the recorded calls say ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    source: CallSource
+    items: tuple[Item, ...]
+    replay: str = ""  # why this call must be replayed; empty = as the endpoint allows
+    cap_factor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    call: CallRow
+
+
+def next_move(calls: Sequence[CallRow], opening: TextItem, source: CallSource = "NEXT_STEP") -> Send | Answer:
+    """What comes after these calls. The last call is never `accepted` or `rejected`: those end the thread."""
+    if not calls:
+        return Send(source, (opening,))
+    last = calls[-1]
+    if last.done is not None and last.done.outcome == "tools":
+        return Answer(last)
+    if last.done is not None and last.done.outcome == "reask":
+        return Send("REASK", last.done.follow)
+    return Send(last.sent.source, last.sent.items, _replay_reason(last), 2 if _cut_off(last) else 1)
+
+
+def _cut_off(call: CallRow) -> bool:
+    return call.done is not None and call.done.outcome == "cut_off"
+
+
+def _replay_reason(call: CallRow) -> str:
+    if call.done is None:
+        return ""
+    if call.done.outcome == "discarded" or call.done.reason in REPLAY_REASONS:
+        return call.done.reason
+    return ""
+
+
+def in_transcript(call: CallRow) -> bool:
+    return call.done is not None and call.done.outcome in TRANSCRIPT
+
+
+def transcript(calls: Sequence[CallRow]) -> tuple[Item, ...]:
+    """Everything the thread holds: what was sent and answered, in order; what replay resends."""
+    return tuple(item for c in calls if in_transcript(c) and c.done for item in (*c.sent.items, *c.done.items))
+
+
+def head(calls: Sequence[CallRow], synthetic: str) -> str:
+    """The id the next call chains on: the last completed response, or the thread's synthetic id."""
+    for call in reversed(calls):
+        if in_transcript(call) and call.done and call.done.response_id:
+            return call.done.response_id
+    return synthetic
+
+
+def last_input_tokens(calls: Sequence[CallRow]) -> int:
+    return next((c.done.usage.input_tokens for c in reversed(calls) if in_transcript(c) and c.done and c.done.usage), 0)
+
+
+def count_reasks(calls: Sequence[CallRow]) -> int:
+    return sum(1 for c in calls if c.done and c.done.outcome == "reask")
+
+
+def item_text(item: Item) -> str:
+    """What an item weighs, as text."""
+    if isinstance(item, TextItem):
+        return item.text
+    if isinstance(item, ToolOutput):
+        return item.output
+    return json.dumps(dict(item.data), ensure_ascii=False)
+
+
+# --- the loop -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Chain:
+    """One thread at work. `calls` and `tool_rows` are what the journal holds; they grow as the thread goes on."""
+
+    provider: Provider
+    thread: ThreadRecord
+    policy: Policy
+    check: Callable[[Reply, int], Awaitable[Verdict]]
+    recorder: Recorder
+    prices: Prices
+    endpoints: Endpoints
+    clock: Clock
+    emit: Callable[[Event], None]
+    calls: list[CallRow] = field(default_factory=list)
+    tool_rows: dict[str, ToolRow] = field(default_factory=dict)
+    source: CallSource = "NEXT_STEP"
+
+    async def run(self) -> Finished:
+        """Go on until a reply is accepted. Raises ChainStopped, ToolInDoubt, or what the recorder raises."""
+        opening = TextItem(tuple(part for block in self.thread.prompt.blocks for part in block.parts))
+        while True:
+            move = next_move(self.calls, opening, self.source)
+            if isinstance(move, Answer):
+                move = Send("TOOL_RESULT", await self._answer_tools(move.call))
+            finished = await self._call(move)
+            if finished is not None:
+                return finished
+
+    async def _call(self, move: Send) -> Finished | None:
+        request, rung = self._request(move)
+        sent = self._sent(move, request, rung)
+        await self.recorder.sent(sent)
+        self.calls.append(CallRow(sent, None))
+        self._event("call.sent", seq=sent.seq, source=sent.source, rung=rung, estimate_tokens=sent.estimate_tokens)
+        if move.replay:
+            self._event("step.rebuilt", reason=move.replay)
+        started = self.clock.monotonic()
+        try:
+            reply = await respond(
+                self.provider, request, self._listener(sent), deadline=self.policy.deadline, clock=self.clock
+            )
+        except ProviderFailure as failure:
+            await self._failed(sent, failure, self.clock.monotonic() - started)
+            return None
+        return await self._weigh(sent, request, reply, self.clock.monotonic() - started)
+
+    def _request(self, move: Send) -> tuple[Request, Rung]:
+        parent = head(self.calls, self.thread.id)
+        chained = (
+            not move.replay
+            and not is_synthetic(parent)
+            and self.endpoints.mode(self.provider, self.policy.model) != "replay"
+        )
+        policy = self.policy
+        request = Request(
+            model=policy.model,
+            thread=parent if chained else self.thread.id,
+            system=self.thread.prompt.system,
+            items=move.items if chained else (*transcript(self.calls), *move.items),
+            tools=tuple(tool.spec for tool in policy.tools),
+            output=policy.output,
+            max_output_tokens=policy.max_output_tokens * move.cap_factor,
+            effort=policy.effort,
+            timeout=policy.call_timeout,
+            cache_key=policy.cache_key,
+            step=policy.step,
+            call=len(self.calls) + 1,
+        )
+        return request, "chain" if chained or is_synthetic(parent) else "replay"
+
+    def _sent(self, move: Send, request: Request, rung: Rung) -> SentCall:
+        tokens = self._estimate(move.items)
+        traits = self.provider.traits
+        wire = self.provider.wire(request)
+        return SentCall(
+            id=uuid7(),
+            thread_id=self.thread.id,
+            seq=len(self.calls) + 1,
+            source=move.source,
+            previous=request.thread,
+            rung=rung,
+            request_hash=sha256(b"\n".join([traits.name.encode(), traits.base_url.encode(), wire])),
+            items=move.items,
+            provider=traits.name,
+            model=request.model,
+            estimate_tokens=tokens,
+            reserve_usd=self._reserve(tokens, request.max_output_tokens),
+        )
+
+    def _estimate(self, items: tuple[Item, ...]) -> int:
+        """Tokens of the whole effective context, however little of it travels: that is what is billed."""
+        tools = "".join(json.dumps(dict(tool.spec.parameters)) + tool.spec.description for tool in self.policy.tools)
+        output = json.dumps(dict(self.policy.output.schema)) if self.policy.output else ""
+        texts = (self.thread.prompt.system, tools, output, *map(item_text, (*transcript(self.calls), *items)))
+        return sum(estimate(text) for text in texts if text)
+
+    def _reserve(self, tokens: int, max_output: int) -> Decimal | None:
+        provider, model = self.provider.traits.name, self.policy.model
+        worst = self.prices.worst(provider, model, tokens, max_output)
+        if worst is None and self.policy.capped and self.policy.unpriced == "refuse":
+            raise ChainStopped(
+                BudgetExceeded(
+                    f"the price of {provider}:{model} is not known, so the cap cannot be kept; nothing was sent",
+                    hint=f'give its price under [prices."{model}"] in the project file, or set budget.unpriced: allow',
+                ),
+                None,
+            )
+        return worst
+
+    def _listener(self, sent: SentCall) -> Callable[[StreamEvent], None]:
+        def listen(event: StreamEvent) -> None:
+            if event.kind == "created":
+                self.recorder.created(sent.id, event.data)
+            elif event.kind == "retry":
+                self._event("call.retry", why=event.data, wait=event.wait)
+            else:
+                self._event("call.text", delta=event.data)
+
+        return listen
+
+    # --- what came back
+
+    async def _failed(self, sent: SentCall, failure: ProviderFailure, seconds: float) -> None:
+        """A lost or unknown chain is rebuilt once; everything else ends the thread."""
+        usage = Usage() if failure.kind in UNBILLED else None
+        done = DoneCall(
+            sent.id, None, "failed", "error", reason=failure.kind, usage=usage, seconds=seconds,
+            cost_usd=Decimal(0) if usage else None,
+        )  # fmt: skip
+        if failure.kind not in REPLAY_REASONS or sent.rung == "replay" or is_synthetic(sent.previous):
+            raise ChainStopped(failure, done)
+        if failure.kind == "chain_unsupported" or self.endpoints.mode(self.provider, self.policy.model) == "auto":
+            self.endpoints.learn(self.provider, self.policy.model, "replay")
+        await self._record(done)
+
+    async def _weigh(self, sent: SentCall, request: Request, reply: Reply, seconds: float) -> Finished | None:
+        cost = self.prices.cost(sent.provider, sent.model, reply.usage) if reply.usage else None
+        done = DoneCall(
+            call_id=sent.id,
+            response_id=reply.id,
+            status="done",
+            outcome="accepted",
+            items=reply.items,
+            usage=reply.usage,
+            cost_usd=cost.usd if cost else None,
+            price=cost.source if cost else None,
+            tries=reply.tries,
+            seconds=seconds,
+        )
+        if not is_synthetic(request.thread):
+            ignored = self._echo_fault(request, reply)
+            if ignored:
+                self.endpoints.learn(self.provider, self.policy.model, "replay")
+                await self._record(replace(done, outcome="discarded", reason=ignored))
+                return None
+            self.endpoints.learn(self.provider, self.policy.model, "server")
+        if reply.status == "incomplete":
+            await self._cut_off(done, request, reply)
+            return None
+        if reply.tool_calls:
+            await self._record(replace(done, outcome="tools", tool_calls=reply.tool_calls))
+            return None
+        return await self._judge(done, reply)
+
+    def _echo_fault(self, request: Request, reply: Reply) -> str:
+        """Why this reply cannot have seen the chain (S12); empty if it has."""
+        if reply.previous != request.thread:
+            return "the server ignored previous_response_id"
+        before = last_input_tokens(self.calls[:-1])
+        if reply.usage is not None and before and reply.usage.input_tokens < before:
+            return "the server counted fewer input tokens than the chain holds"
+        return ""
+
+    async def _cut_off(self, done: DoneCall, request: Request, reply: Reply) -> None:
+        """One redo from the parent with a higher cap; a cut-off reply is never chained on and never repaired."""
+        reason = reply.incomplete_reason or "unknown reason"
+        done = replace(done, outcome="cut_off", reason=reason)
+        before = self.calls[-2] if len(self.calls) > 1 else None
+        if reason != "max_output_tokens" or (before is not None and _cut_off(before)):
+            raise ChainStopped(
+                StepFailed(
+                    f"the reply was cut off ({reason}) at a cap of {request.max_output_tokens} output tokens",
+                    hint="raise max_output_tokens on the step or its model, or ask for less",
+                    code="cut_off",
+                ),
+                done,
+            )
+        await self._record(done)
+
+    async def _judge(self, done: DoneCall, reply: Reply) -> Finished | None:
+        used = count_reasks(self.calls)
+        verdict = await self.check(reply, used)
+        for note in verdict.notes:
+            self._event("step.note", text=note)
+        if not verdict.faults:
+            self._done_event(done)
+            return Finished(verdict, done, tuple(self.calls))
+        refused = any(f.kind == "refusal" for f in verdict.faults)
+        if refused or used >= self.policy.reasks:
+            raise ChainStopped(_rejected(verdict.faults, used, refused), replace(done, outcome="rejected"))
+        self._event("step.reask", reasons=[f.message for f in verdict.faults], number=used + 1)
+        reason = "; ".join(f.message for f in verdict.faults)
+        await self._record(replace(done, outcome="reask", follow=(TextItem((verdict.feedback,)),), reason=reason))
+        return None
+
+    async def _record(self, done: DoneCall) -> None:
+        await self.recorder.done(done, ())
+        self.calls[-1] = replace(self.calls[-1], done=done)
+        self._done_event(done)
+
+    def _done_event(self, done: DoneCall) -> None:
+        usage = done.usage or Usage()
+        self._event(
+            "call.done",
+            seq=self.calls[-1].sent.seq,
+            input_tokens=usage.input_tokens,
+            cached_tokens=usage.cached_tokens,
+            output_tokens=usage.output_tokens,
+            cost_usd=None if done.cost_usd is None else str(done.cost_usd),
+            seconds=round(done.seconds, 3),
+            outcome=done.outcome,
+        )
+
+    # --- tools
+
+    async def _answer_tools(self, call: CallRow) -> tuple[ToolOutput, ...]:
+        """All calls of a reply, answered in its order, each exactly once over restarts (S09)."""
+        assert call.done is not None
+        rounds = sum(1 for c in self.calls if c.done and c.done.outcome == "tools")
+        if rounds > MAX_TOOL_ROUNDS:
+            raise ChainStopped(StepFailed(f"the model asked for tools {rounds} times without answering"), None)
+        for tool_call in call.done.tool_calls:
+            self._refuse_doubt(tool_call)
+        return tuple(await asyncio.gather(*(self._run_tool(call.sent.id, tc) for tc in call.done.tool_calls)))
+
+    def _refuse_doubt(self, tool_call: ToolCall) -> None:
+        row = self.tool_rows.get(tool_call.call_id)
+        tool = self._tool(tool_call.name)
+        if row is None or row.state == "done" or row.decision or tool is None or tool.idempotent:
+            return
+        raise ToolInDoubt(
+            f"the tool {tool_call.name} was interrupted; whether it took effect is not known",
+            hint=f"look, then say: orch resume --tool {tool_call.call_id}=retry | =done:JSON | =tell",
+        )
+
+    async def _run_tool(self, call_id: str, tool_call: ToolCall) -> ToolOutput:
+        row = self.tool_rows.get(tool_call.call_id)
+        if row is not None and row.output is not None:
+            return row.output
+        if row is not None and row.decision == "tell":
+            output = ToolOutput(tool_call.call_id, "interrupted: whether this took effect is not known", is_error=True)
+        else:
+            output = await self._execute(call_id, tool_call)
+        await self.recorder.tool_finished(call_id, output)
+        return output
+
+    async def _execute(self, call_id: str, tool_call: ToolCall) -> ToolOutput:
+        await self.recorder.tool_started(call_id, tool_call)
+        tool = self._tool(tool_call.name)
+        if tool is None:
+            names = ", ".join(t.spec.name for t in self.policy.tools) or "none"
+            return ToolOutput(tool_call.call_id, f"there is no tool {tool_call.name}; tools: {names}", is_error=True)
+        started = self.clock.monotonic()
+        outcome = await call_tool(tool, tool_call.arguments, timeout=self.policy.call_timeout)
+        seconds = round(self.clock.monotonic() - started, 3)
+        self._event("tool.called", name=tool_call.name, seconds=seconds, is_error=outcome.is_error)
+        return ToolOutput(tool_call.call_id, outcome.output, outcome.is_error)
+
+    def _tool(self, name: str) -> Tool | None:
+        return next((tool for tool in self.policy.tools if tool.spec.name == name), None)
+
+    def _event(self, kind: str, **data: Any) -> None:
+        self.emit(Event(kind, self.policy.step, None, data))
+
+
+def _rejected(faults: Sequence[Fault], reasks: int, refused: bool) -> StepFailed:
+    if refused:
+        return StepFailed(f"the model refused: {faults[0].message}", code="refused", hint="change the task or the model")
+    what = "; ".join(fault.message for fault in faults[:3])
+    more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
+    return StepFailed(
+        f"the output is still not valid after {reasks} re-ask{'' if reasks == 1 else 's'}: {what}{more}",
+        hint="see the replies with `orch why`; mend the template, the contract or the check, then `orch resume`",
+        code="invalid_output",
+    )
+
+
+__all__ = ["Chain", "ChainStopped", "Endpoints", "Finished", "OutputItem", "Policy", "Recorder", "ToolInDoubt", "Verdict"]
