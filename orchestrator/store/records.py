@@ -1,0 +1,176 @@
+"""What goes into the store and comes out of it, beyond the carriers that all hops share (`orchestrator.values`).
+
+Values in, values out: nothing here knows a session, a connection or SQL, so that the engine can be read, and tested,
+without a database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+from orchestrator.errors import UsageError
+from orchestrator.values import (
+    AttemptState,
+    CallRow,
+    Dispatch,
+    ErrorRecord,
+    Event,
+    LeftOut,
+    Manifest,
+    NewArtifact,
+    Prompt,
+    ReadRecord,
+    SentCall,
+    ThreadRecord,
+    ToolCall,
+    ToolOutput,
+)
+
+ToolDecision = Literal["retry", "done", "tell"]
+
+
+class Fenced(Exception):
+    """This attempt is not ours any more (taken over, cancelled, or already ended): stop quietly, write nothing."""
+
+
+class RunBusy(UsageError):
+    """Another live worker owns the run; the message names its host and process."""
+
+    code = "run_busy"
+
+
+@dataclass(frozen=True, slots=True)
+class NewStep:
+    """A row of a run's graph: a step, or an input (`kind` "input").
+
+    `parents` are the steps it waits for. `head` shares an artifact of the parent run by its id: the step then counts
+    as succeeded, and its next version is numbered after `last_version`.
+    """
+
+    name: str
+    item: str | None
+    kind: Literal["input", "llm", "python"]
+    order: int
+    parents: tuple[str, ...] = ()
+    head: str | None = None
+    last_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """Everything a run starts from. `session` None = a session of its own; `defaulted` names inputs left at default.
+
+    `inputs` become version 1 of their artifacts, unless `steps` shares a head for the same name.
+    """
+
+    pipeline: str
+    file: str
+    graph_digest: str
+    graph_json: bytes
+    session: str | None
+    message: str | None
+    author: str
+    inputs: Mapping[str, NewArtifact]
+    defaulted: frozenset[str]
+    steps: tuple[NewStep, ...]
+    cap_usd: Decimal | None = None
+    on_exceed: Literal["pause", "fail"] = "pause"
+    unpriced: Literal["refuse", "allow"] = "refuse"
+    parent_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptPlan:
+    """The graph as it is now: steps the run does not have yet are added, the others keep what they have."""
+
+    steps: tuple[NewStep, ...]
+    graph_digest: str
+    graph_json: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The beginning of an attempt, from ONE snapshot: what it was made from (`manifest`), what it read, and the head
+    it started from. `thread` and `sent` are given by a model step, whose first request leaves right after."""
+
+    dispatch: Dispatch
+    worker: str
+    manifest: Manifest
+    reads: tuple[ReadRecord, ...] = ()
+    base_head: str | None = None
+    thread: ThreadRecord | None = None
+    sent: SentCall | None = None
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """One attempt as stored. `redo` is 1 for the one automatic repetition after an input moved (S06)."""
+
+    id: str
+    number: int
+    token: int
+    state: AttemptState
+    owner: str | None
+    inputs_hash: str | None
+    redo: int
+    error: ErrorRecord | None
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadJournal:
+    """A thread as recorded: replay sends these very texts again, nothing is rendered anew (S13)."""
+
+    id: str
+    name: str
+    provider: str
+    model: str
+    base_url: str
+    settings: Mapping[str, Any]
+    prompt: Prompt
+    left_out: tuple[LeftOut, ...]
+    calls: tuple[CallRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRow:
+    """One execution of a tool. `call_id` is the model call whose reply asked for it; `started` without an output means
+    that its effect is unknown, and `decision` is what a person said about that (S09)."""
+
+    call_id: str
+    tool_call: ToolCall
+    state: Literal["started", "done"]
+    output: ToolOutput | None
+    decision: ToolDecision | None
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """All that an attempt wrote down, enough to go on with it in another process. `base_head` is the head it started
+    from; `manifest` is None for an attempt that was never claimed."""
+
+    attempt: AttemptRow
+    manifest: Manifest | None
+    reads: tuple[ReadRecord, ...]
+    threads: tuple[ThreadJournal, ...]
+    tools: tuple[ToolRow, ...]
+    base_head: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """An event as stored. `seq` is the run's own count and alone gives the order (S33); `attempt` is its number."""
+
+    seq: int
+    at: datetime
+    kind: str
+    step: str | None
+    item: str | None
+    attempt: int | None
+    data: Mapping[str, Any] = field(default_factory=dict)
