@@ -173,10 +173,17 @@ class Places:
     what should have held it.
     """
 
-    def __init__(self, file: str, places: Mapping[PathKey, Place] | None = None, text: str = "") -> None:
+    def __init__(
+        self,
+        file: str,
+        places: Mapping[PathKey, Place] | None = None,
+        text: str = "",
+        others: Mapping[str, str] | None = None,
+    ) -> None:
+        """`text` is the content of `file`; `others` that of further files its parts come from (`uses:`), by name."""
         self.file = file
         self._places = dict(places or {})
-        self._lines = text.splitlines()
+        self._lines = {name: content.splitlines() for name, content in {**(others or {}), file: text}.items()}
 
     def of(self, *path: str | int) -> Place:
         for end in range(len(path), -1, -1):
@@ -190,13 +197,13 @@ class Places:
         return self._places.get((*path, "\x00key")) or self.of(*path)
 
     def line(self, place: Place) -> str | None:
-        """The text of the line a place stands on, if it is in this file."""
-        inside = place.file == self.file and 0 < place.line <= len(self._lines)
-        return self._lines[place.line - 1] if inside else None
+        """The text of the line a place stands on, if it is in a file known here."""
+        lines = self._lines.get(place.file, [])
+        return lines[place.line - 1] if 0 < place.line <= len(lines) else None
 
 
 class ProviderSpec(Strict):
-    """`[providers.NAME]` of the project file. `store = false` is ZDR: no id is ever sent, reasoning travels encrypted."""
+    """`[providers.NAME]` of the project file. `store = false` is ZDR: no id is ever sent, reasoning travels sealed."""
 
     kind: Literal["openai", "scripted"] | None = None
     base_url: str | None = None
@@ -204,3 +211,16 @@ class ProviderSpec(Strict):
     chaining: Literal["auto", "server", "replay"] = "auto"
     store: bool | None = None
     may_see: Sensitivity = "internal"
+
+
+class PriceSpec(Strict):
+    """`[prices."MODEL-GLOB"]` of the project file, in US dollars per million tokens.
+
+    `cached` and `cache_write` left out mean the price of plain input. `context` is the model's window in tokens.
+    """
+
+    input: Decimal = Field(ge=0)
+    output: Decimal = Field(ge=0)
+    cached: Decimal | None = Field(default=None, ge=0)
+    cache_write: Decimal | None = Field(default=None, ge=0)
+    context: int | None = Field(default=None, gt=0)
