@@ -2,27 +2,42 @@
 
 One object answers every question about a value of this type: is it valid, what are its canonical bytes, which top-level
 fields does it have, which of them are facts about the customer, and what schema is sent to a model.
+
+A value is JSON data (form `json`), text (`text`, `markdown`) or bytes (`file`). JSON is stored with its keys in the
+order the schema declares them, so that equal values are equal bytes whoever made them: a model, a function or a person.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
+from pydantic.errors import PydanticUserError
 
-from orchestrator.errors import Place
-from orchestrator.spec import Sensitivity
+from orchestrator import schemas
+from orchestrator.errors import Diagnostic, Place
+from orchestrator.ids import canonical_json, digest
+from orchestrator.rules import SchemaFault, json_schema_faults, pydantic_faults
+from orchestrator.spec import (
+    SCALAR_INPUTS,
+    SENSITIVITY_RANK,
+    TEXT_SCHEMAS,
+    ContractSpec,
+    InputSpec,
+    PathKey,
+    Places,
+    Sensitivity,
+)
 
+if TYPE_CHECKING:
+    from orchestrator.project import Project
 
-@dataclass(frozen=True, slots=True)
-class SchemaFault:
-    """Where a value breaks the schema: JSONPath-like `path` ("$.components[0].name"), the rule, the offending value."""
+__all__ = ["Contract", "SchemaFault", "build_contract", "contract_input", "input_contract"]
 
-    path: str
-    rule: str
-    value: Any
+Form = Literal["json", "text", "markdown", "file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +55,7 @@ class Contract:
     sensitivity: Sensitivity
     tags: tuple[str, ...]
     max_tokens: int | None
-    form: Literal["json", "text", "markdown", "file"]
+    form: Form
     schema: Mapping[str, Any] | None
     model: type[BaseModel] | None
     fields: tuple[str, ...]
@@ -48,3 +63,274 @@ class Contract:
     code: Mapping[str, str]
     digest: str
     place: Place
+
+    def faults(self, value: Any) -> tuple[SchemaFault, ...]:
+        """Everything that is wrong with a value: JSON data, or a model instance where the schema is a model."""
+        if self.form != "json":
+            return self._text_faults(value)
+        try:
+            data = self._data(value)
+        except ValueError as error:
+            return (SchemaFault("$", str(error), None),)
+        if self.model is not None:
+            return pydantic_faults(self.model, data)
+        return json_schema_faults(self.schema or {}, data)
+
+    def normalise(self, value: Any) -> Any:
+        """The value as it is stored: JSON data with keys in declared order, defaults filled in by a model.
+
+        Raises ValueError where `faults` finds any.
+        """
+        faults = self.faults(value)
+        if faults:
+            raise ValueError("; ".join(f"{fault.path} {fault.rule}" for fault in faults))
+        if self.form != "json":
+            return value
+        data = self._data(value)
+        if self.model is not None:
+            instance = self.model.model_validate_json(canonical_json(data, indent=None))
+            data = instance.model_dump(mode="json", by_alias=True, round_trip=True)
+        return schemas.ordered(data, self.schema or {})
+
+    def dump(self, value: Any) -> bytes:
+        """The canonical bytes of a value. Raises ValueError where `faults` finds any."""
+        normal = self.normalise(value)
+        if self.form == "json":
+            return canonical_json(normal)
+        return normal if isinstance(normal, bytes) else str(normal).encode()
+
+    def load(self, body: bytes) -> Any:
+        """The value of canonical bytes: JSON data, text, or for a file its bytes."""
+        if self.form == "json":
+            return schemas.parse_json(body.decode())
+        return body if self.form == "file" else body.decode()
+
+    def instance(self, body: bytes) -> Any:
+        """The value as a Python function gets it: a model instance where the schema is a model, else as `load`."""
+        return self.model.model_validate_json(body) if self.model is not None else self.load(body)
+
+    def sent_schema(self) -> dict[str, Any] | None:
+        """The strict schema a model is sent; None for text forms. Marks and unsupported keywords are left out."""
+        return schemas.strict(self.schema) if self.form == "json" and self.schema is not None else None
+
+    def field_hashes(self, body: bytes) -> dict[str, str]:
+        """One hash per top-level field that the value has; empty for text and scalars."""
+        value = self.load(body) if self.fields else None
+        return {name: digest(field) for name, field in value.items()} if isinstance(value, dict) else {}
+
+    def _data(self, value: Any) -> Any:
+        """JSON data of a value, without the nulls that stand for left-out properties. Raises ValueError."""
+        if isinstance(value, BaseModel):
+            value = value.model_dump(mode="json", by_alias=True, round_trip=True)
+        canonical_json(value)
+        return schemas.without_nulls(value, self.schema or {})
+
+    def _text_faults(self, value: Any) -> tuple[SchemaFault, ...]:
+        if self.form == "file" and isinstance(value, bytes):
+            return ()
+        if not isinstance(value, str):
+            return (SchemaFault("$", "must be text", value),)
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return (SchemaFault("$", "must be text without lone surrogates", value),)
+        if self.schema is not None and len(value.splitlines()) > 1:
+            return (SchemaFault("$", "must be one line", value),)
+        return ()
+
+
+# --- building ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    form: Form
+    schema: Mapping[str, Any] | None = None
+    model: type[BaseModel] | None = None
+    code: Mapping[str, str] | None = None
+
+
+class _Fault(Exception):
+    """One fault of a contract, to be placed by its key."""
+
+    def __init__(self, code: str, message: str, hint: str | None = None, key: str = "schema") -> None:
+        super().__init__(message)
+        self.code, self.message, self.hint, self.key = code, message, hint, key
+
+
+def build_contract(
+    project: Project, spec: ContractSpec, places: Places, base: Path, prefix: PathKey = ()
+) -> tuple[Contract | None, tuple[Diagnostic, ...]]:
+    """A contract with its schema loaded, or what is wrong with it. References are relative to the file `base`.
+
+    `prefix` is where the contract stands in `places`: empty for a file of its own.
+    """
+    faults = list(_label_faults(spec))
+    loaded: _Schema | None = None
+    try:
+        loaded = _load_schema(project, spec.schema_, base)
+    except _Fault as fault:
+        faults.append(fault)
+    except _Faults as several:
+        faults.extend(several.faults)
+    if faults or loaded is None:
+        return None, tuple(_diagnostic(fault, spec.artifact, places, prefix) for fault in faults)
+    return _contract(spec, loaded, places.of(*prefix, "schema")), ()
+
+
+def _contract(spec: ContractSpec, loaded: _Schema, place: Place) -> Contract:
+    not_for = () if spec.not_for == "none" else spec.not_for
+    schema = loaded.schema
+    return Contract(
+        name=spec.artifact,
+        about=spec.about.strip(),
+        not_for=not_for,
+        sensitivity=spec.sensitivity,
+        tags=spec.tags,
+        max_tokens=spec.max_tokens,
+        form=loaded.form,
+        schema=schema,
+        model=loaded.model,
+        fields=tuple(schemas.properties(schema, schema)) if schema is not None else (),
+        customer_fields=schemas.customer_fields(schema) if schema is not None else (),
+        code=dict(loaded.code or {}),
+        digest=_digest(
+            spec.artifact, spec.about.strip(), not_for, spec.sensitivity, spec.max_tokens, loaded.form, schema
+        ),
+        place=place,
+    )
+
+
+def _digest(
+    name: str, about: str, not_for: tuple[str, ...], sensitivity: str, max_tokens: int | None, form: str, schema: Any
+) -> str:
+    """Of what the contract says. The schema counts with the order of its keys: that is the order of a value's bytes."""
+    said = None if schema is None else canonical_json(schema).decode()
+    return digest([name, about, list(not_for), sensitivity, max_tokens, form, said])
+
+
+def _diagnostic(fault: _Fault, name: str, places: Places, prefix: PathKey) -> Diagnostic:
+    place = places.of(*prefix, fault.key)
+    return Diagnostic(fault.code, f"contract {name}: {fault.message}", place, fault.hint, places.line(place))
+
+
+def _label_faults(spec: ContractSpec) -> list[_Fault]:
+    """Both parts of the label say something (R002)."""
+    faults = []
+    if not spec.about.strip():
+        faults.append(_Fault("P231", "`about` is empty", "say in one sentence what its value represents", "about"))
+    if not spec.not_for or any(not guard.strip() for guard in spec.not_for):
+        hint = "say what its value must not be used for, or write `not_for: none` on purpose"
+        faults.append(_Fault("P231", "`not_for` is empty", hint, "not_for"))
+    return faults
+
+
+class _Faults(Exception):
+    def __init__(self, faults: list[_Fault]) -> None:
+        super().__init__()
+        self.faults = faults
+
+
+def _load_schema(project: Project, schema: str | dict[str, Any], base: Path) -> _Schema:
+    if isinstance(schema, dict):
+        faults = schemas.schema_faults(schema)
+        if faults:
+            raise _Faults([_Fault("P232", f"the schema is not valid: {fault}") for fault in faults])
+        return _Schema("json", schema)
+    if schema in TEXT_SCHEMAS:
+        form: Form = "text" if schema == "text" else "markdown" if schema == "markdown" else "file"
+        return _Schema(form)
+    if ":" not in schema:
+        raise _Fault(
+            "P233",
+            f"`schema: {schema}` is none of the three forms",
+            "write `schemas.py:Model`, an inline JSON Schema, or text, markdown or file",
+        )
+    return _load_model(project, schema, base)
+
+
+def _load_model(project: Project, ref: str, base: Path) -> _Schema:
+    from orchestrator.references import ReferenceFault, load_reference
+
+    try:
+        found = load_reference(project, ref, base, "artifacts")
+    except ReferenceFault as fault:
+        raise _Fault(fault.code, fault.message, fault.hint) from fault
+    model = found.value
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise _Fault(
+            "P233", f"{ref} is {_kind(model)}, not a pydantic model", "name a class that derives from BaseModel"
+        )
+    if issubclass(model, RootModel):
+        raise _Fault("P233", f"{ref} is a RootModel; a contract is an object", "put its value into a named field")
+    try:
+        schema = model.model_json_schema(mode="validation")
+        written = model.model_json_schema(mode="serialization")
+    except PydanticUserError as error:
+        raise _Fault("P233", f"{ref} has no JSON Schema: {str(error).splitlines()[0]}") from error
+    lost = _renamed(schema, written)
+    if lost:
+        raise _Fault("P233", f"{ref}.{lost} is read and written under two names", "give it one `alias=`")
+    return _Schema("json", schema, model, found.code)
+
+
+def _kind(value: Any) -> str:
+    return "a class" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def _renamed(read: Mapping[str, Any], written: Mapping[str, Any]) -> str | None:
+    """A property that a model does not write under the name it reads, so that its value could not be read back."""
+    for name, child in schemas.properties(read, read).items():
+        after = schemas.properties(written, written).get(name)
+        if after is None:
+            return name
+        inner = _renamed({**read, **schemas.resolve(child, read)}, {**written, **schemas.resolve(after, written)})
+        if inner and name not in inner.split("."):
+            return f"{name}.{inner}"
+    return None
+
+
+# --- inputs -----------------------------------------------------------------------------------------------------------
+
+_SCALARS: Mapping[str, Mapping[str, Any]] = {
+    "string": {"type": "string"},
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "boolean": {"type": "boolean"},
+}
+
+
+def input_contract(name: str, spec: InputSpec, place: Place) -> Contract:
+    """The contract of an input with a built-in type. `string` (one line) and `text` are text, numbers are JSON."""
+    form: Form = "file" if spec.type == "file" else "text" if spec.type in ("string", "text") else "json"
+    schema = _SCALARS[spec.type] if spec.type in SCALAR_INPUTS else None
+    about = (spec.about or f"The run's input {name}.").strip()
+    not_for = () if spec.not_for == "none" else spec.not_for
+    return Contract(
+        name=spec.type,
+        about=about,
+        not_for=not_for,
+        sensitivity=spec.sensitivity,
+        tags=(),
+        max_tokens=None,
+        form=form,
+        schema=schema,
+        model=None,
+        fields=(),
+        customer_fields=(),
+        code={},
+        digest=_digest(spec.type, about, not_for, spec.sensitivity, None, form, schema),
+        place=place,
+    )
+
+
+def contract_input(contract: Contract, spec: InputSpec, place: Place) -> Contract:
+    """A declared contract as an input's: the input says what this value represents, and may add guards."""
+    from dataclasses import replace
+
+    about = (spec.about or contract.about).strip()
+    added = () if spec.not_for == "none" else spec.not_for
+    not_for = (*contract.not_for, *(guard for guard in added if guard not in contract.not_for))
+    sensitivity = max(contract.sensitivity, spec.sensitivity, key=lambda s: SENSITIVITY_RANK[s])
+    said = _digest(contract.name, about, not_for, sensitivity, contract.max_tokens, contract.form, contract.schema)
+    return replace(contract, about=about, not_for=not_for, sensitivity=sensitivity, digest=said, place=place)

@@ -1,12 +1,46 @@
-"""Function tools: a typed Python function becomes a strict JSON Schema, and a model's call becomes a checked call of it."""
+"""Function tools: a typed Python function becomes a strict JSON Schema, a model's call becomes a checked call of it.
+
+A tool never breaks a thread. Whatever goes wrong in one call, bad JSON, a wrong argument, an exception, a timeout, is
+an answer to the model, who may mend it; the trace keeps what happened. Only the project's author can break a tool, by
+leaving out a type or the docstring, and hears of it when the pipeline is loaded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import asyncio
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, overload
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+
+from orchestrator import schemas
+from orchestrator.ids import canonical_json
+from orchestrator.rules import SchemaFault, faults_of, show
 from orchestrator.values import ToolSpec
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_TIMEOUT: Final = 60.0
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MARK: Final = "__orchestrator_tool__"
+
+
+class ToolError(Exception):
+    """Raised by a tool to tell the model, in its message, why the call cannot be answered and what to do instead."""
+
+
+class ToolFault(Exception):
+    """A function that cannot be a tool: what is missing, and how to write it."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +52,177 @@ class Tool:
     call: Callable[..., Any]
     idempotent: bool
     sha: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """The answer to one call. `output` goes to the model; `data` (JSON) is for the trace."""
+
+    output: str
+    is_error: bool = False
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    idempotent: bool
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(*, idempotent: bool = False) -> Callable[[F], F]: ...
+def tool(function: F | None = None, /, *, idempotent: bool = False) -> F | Callable[[F], F]:
+    """Declare how a function behaves as a tool. `idempotent`: calling it twice does no harm.
+
+    An interrupted tool is repeated only if it is idempotent; otherwise a person decides. The function stays as it is.
+    """
+
+    def mark(target: F) -> F:
+        setattr(target, _MARK, _Mark(idempotent))
+        return target
+
+    return mark if function is None else mark(function)
+
+
+# --- from a function to a tool ----------------------------------------------------------------------------------------
+
+
+def build_tool(ref: str, function: Callable[..., Any], sha: str) -> Tool:
+    """The tool that a typed function with a docstring is. Raises ToolFault."""
+    if not inspect.isroutine(function):
+        raise ToolFault(f"{ref} is not a function", "name a function: tools.py:lookup_rates")
+    name = function.__name__
+    if _NAME.fullmatch(name) is None:
+        raise ToolFault(f"{ref}: {name!r} cannot be a tool's name", "use letters, digits and _, at most 64")
+    description = inspect.getdoc(function)
+    if not description or not description.strip():
+        raise ToolFault(
+            f"{ref} has no docstring", "the docstring tells the model what the tool does and when to use it"
+        )
+    schema = schemas.strict(_arguments(function).model_json_schema(by_alias=True))
+    schema.pop("description", None)
+    mark = getattr(function, _MARK, _Mark(idempotent=False))
+    return Tool(ref, ToolSpec(name, description.strip(), schema), function, mark.idempotent, sha)
+
+
+@functools.lru_cache(maxsize=1024)
+def _arguments(function: Callable[..., Any]) -> type[BaseModel]:
+    """A model of the parameters; its fields are `p0, p1, …` under aliases, so that any parameter name will do."""
+    name = getattr(function, "__name__", repr(function))
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise ToolFault(f"{name} has an annotation that cannot be read: {error}", "import the type it names") from error
+    fields: dict[str, Any] = {}
+    for at, parameter in enumerate(inspect.signature(function).parameters.values()):
+        _check_parameter(name, parameter, hints)
+        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+        fields[f"p{at}"] = (hints[parameter.name], Field(default, alias=parameter.name))
+    try:
+        model: type[BaseModel] = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
+        model.model_json_schema(by_alias=True)
+    except PydanticUserError as error:
+        raise ToolFault(
+            f"{name} has a parameter that JSON cannot carry: {str(error).splitlines()[0]}",
+            "use text, numbers, truth values, lists, dicts, Literal or pydantic models",
+        ) from error
+    return model
+
+
+def _check_parameter(name: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> None:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+        raise ToolFault(f"{name} takes {stars}{parameter.name}", "name every parameter: the model must know them")
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise ToolFault(f"{name}: {parameter.name} is positional-only", "leave out the `/`: arguments come by name")
+    if parameter.name not in hints:
+        raise ToolFault(
+            f"{name}: the parameter {parameter.name} has no type", f"write `{parameter.name}: str`, or what it is"
+        )
+
+
+# --- from a call to an answer -----------------------------------------------------------------------------------------
+
+
+async def call_tool(tool: Tool, arguments: str, *, timeout: float = DEFAULT_TIMEOUT) -> ToolOutcome:
+    """Run one call of a model: check its arguments, run the function (off the loop if it is sync), write its result.
+
+    Never raises for what the call or the function does; cancellation passes through. `timeout` is in seconds. A sync
+    function that runs over it cannot be stopped: its thread ends when the function does, and its result is dropped.
+    """
+    name = tool.spec.name
+    try:
+        values = _checked(tool, arguments)
+    except _BadArguments as fault:
+        return ToolOutcome(str(fault), True, {"tool": name, "error": "arguments", "message": str(fault)})
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            result = await _run(tool.call, values)
+        return ToolOutcome(_written(result), False, {"tool": name})
+    except ToolError as error:
+        message = str(error) or f"{name} cannot answer this call."
+        return ToolOutcome(message, True, {"tool": name, "error": "ToolError", "message": message})
+    except TimeoutError as error:
+        if not limit.expired():
+            return _raised(name, error)
+        message = f"{name} did not answer within {timeout:g} s; it may still have taken effect."
+        return ToolOutcome(message, True, {"tool": name, "error": "timeout", "message": message})
+    except Exception as error:  # whatever the author's function raises is an answer to the model
+        return _raised(name, error)
+
+
+class _BadArguments(Exception):
+    pass
+
+
+def _checked(tool: Tool, arguments: str) -> dict[str, Any]:
+    """The arguments by name, as the function's types. Parameters left out (or null for it) keep their defaults."""
+    name = tool.spec.name
+    try:
+        given = schemas.parse_json(arguments.strip() or "{}")
+    except ValueError as error:
+        raise _BadArguments(
+            f"The arguments of {name} are not valid JSON: {error}. Call it again with valid JSON."
+        ) from error
+    if not isinstance(given, dict):
+        raise _BadArguments(f"The arguments of {name} must be one JSON object, got {show(given)}.")
+    model = _arguments(tool.call)
+    given = schemas.without_nulls(given, model.model_json_schema(by_alias=True))
+    try:
+        checked = model.model_validate_json(canonical_json(given, indent=None))
+    except ValidationError as error:
+        faults = faults_of(error, given)
+        raise _BadArguments(f"The arguments of {name} are not valid: {_sentences(faults)}. Call it again.") from error
+    except ValueError as error:
+        raise _BadArguments(f"The arguments of {name} cannot be used: {error}.") from error
+    fields = type(checked).model_fields
+    return {str(fields[key].alias): getattr(checked, key) for key in checked.model_fields_set}
+
+
+def _sentences(faults: tuple[SchemaFault, ...]) -> str:
+    return "; ".join(
+        f"{fault.path.removeprefix('$.')} {fault.rule}" + ("" if fault.value is None else f", got {show(fault.value)}")
+        for fault in faults
+    )
+
+
+async def _run(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(**values)
+    result = await asyncio.to_thread(function, **values)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _written(result: Any) -> str:
+    """A result as the model reads it: text as it is, everything else as one line of canonical JSON."""
+    from pydantic_core import to_jsonable_python
+
+    data = to_jsonable_python(result)
+    return data if isinstance(data, str) else canonical_json(data, indent=None).decode()
+
+
+def _raised(name: str, error: Exception) -> ToolOutcome:
+    kind = type(error).__name__
+    message = f"{name} failed: {kind}: {error}" if str(error) else f"{name} failed: {kind}"
+    return ToolOutcome(message, True, {"tool": name, "error": kind, "message": str(error)})
