@@ -5,14 +5,20 @@ The graph is what a run executes. It holds nothing that a run could change, so i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import heapq
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.contracts import Contract
 from orchestrator.errors import Diagnostic, Place
 from orchestrator.spec import MISSING, ConversationSpec, Effort, PipelineSpec, StepSpec
 from orchestrator.tools import Tool
+
+if TYPE_CHECKING:
+    from orchestrator.project import Project
+    from orchestrator.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +128,141 @@ class Graph:
     outputs: tuple[str, ...]
     digest: str
     warnings: tuple[Diagnostic, ...] = ()
+
+
+# --- specs → graph ----------------------------------------------------------------------------------------------------
+
+
+def check_pipeline(project: Project, settings: Settings, path: Path) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
+    """Everything that is wrong with a pipeline file, in one pass, and its graph if nothing is.
+
+    A model that is not set is a warning here, since a pipeline can be checked without one. Runs the project's Python
+    files that the pipeline names.
+    """
+    from orchestrator.building import check
+
+    return check(project, settings, path)
+
+
+def build_graph(project: Project, settings: Settings, path: Path, *, require_model: bool = False) -> Graph:
+    """The graph of a pipeline file. Raises InvalidProject with every fault; ConfigError for a model that is not set,
+    if the caller is about to need one (`require_model`)."""
+    from orchestrator.building import build
+
+    return build(project, settings, path, require_model=require_model)
+
+
+# --- pure questions about a graph -------------------------------------------------------------------------------------
+
+
+def unmet(graph: Graph, done: Collection[str]) -> Mapping[str, int]:
+    """For each step that is not done, how many of the steps it waits for are not done either."""
+    return {
+        name: sum(1 for parent in step.parents if parent not in done)
+        for name, step in graph.steps.items()
+        if name not in done
+    }
+
+
+def ready(graph: Graph, done: Collection[str], started: Collection[str] = ()) -> tuple[str, ...]:
+    """The steps that can start now, in topological order: not done, not started, waiting for nothing."""
+    return tuple(name for name, count in unmet(graph, done).items() if count == 0 and name not in started)
+
+
+def downstream(graph: Graph, names: Iterable[str]) -> frozenset[str]:
+    """Every step below the given steps and inputs, by reads and needs. The given ones only if below another."""
+    wanted = set(names)
+    waiting = [child for name in wanted for child in graph.children.get(name, ())]
+    waiting += [step.name for step in graph.steps.values() if any(r.name in wanted for r in step.reads)]
+    below: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in below:
+            below.add(name)
+            waiting.extend(graph.children.get(name, ()))
+    return frozenset(below)
+
+
+def topological(parents: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    """The keys in an order in which each comes after its parents, ties by the order of the mapping.
+
+    What lies on a cycle, or below one, is left out. Parents that are no keys are ignored.
+    """
+    position = {name: at for at, name in enumerate(parents)}
+    missing = {name: sum(1 for parent in set(above) if parent in position) for name, above in parents.items()}
+    below: dict[str, list[str]] = {name: [] for name in parents}
+    for name, above in parents.items():
+        for parent in set(above):
+            if parent in position:
+                below[parent].append(name)
+    free = [position[name] for name, count in missing.items() if count == 0]
+    heapq.heapify(free)
+    names, ordered = tuple(parents), []
+    while free:
+        name = names[heapq.heappop(free)]
+        ordered.append(name)
+        for child in below[name]:
+            missing[child] -= 1
+            if missing[child] == 0:
+                heapq.heappush(free, position[child])
+    return tuple(ordered)
+
+
+def cycles(parents: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """One whole cycle for each knot of steps that wait for each other, as the names in waiting order."""
+    left = set(parents) - set(topological(parents))
+    found: list[tuple[str, ...]] = []
+    for start in parents:
+        if start not in left:
+            continue
+        cycle = _cycle_from(start, parents, left)
+        if cycle:
+            found.append(cycle)
+            left -= _knot(start, parents, left)
+    return tuple(found)
+
+
+def _cycle_from(start: str, parents: Mapping[str, Sequence[str]], left: Collection[str]) -> tuple[str, ...]:
+    """The shortest way from `start` over its parents back to it; empty if there is none."""
+    came_from: dict[str, str] = {}
+    level = [start]
+    while level:
+        following: list[str] = []
+        for name in level:
+            for parent in parents[name]:
+                if parent == start:
+                    return _way(start, name, came_from)
+                if parent in left and parent not in came_from:
+                    came_from[parent] = name
+                    following.append(parent)
+        level = following
+    return ()
+
+
+def _way(start: str, end: str, came_from: Mapping[str, str]) -> tuple[str, ...]:
+    way = [end]
+    while way[-1] != start:
+        way.append(came_from[way[-1]])
+    return tuple(reversed(way))
+
+
+def _knot(start: str, parents: Mapping[str, Sequence[str]], left: Collection[str]) -> set[str]:
+    """The steps that `start` waits for and that wait for `start`, itself included."""
+    above = _reach(start, {name: [p for p in parents[name] if p in left] for name in left})
+    children: dict[str, list[str]] = {name: [] for name in left}
+    for name in left:
+        for parent in parents[name]:
+            if parent in left:
+                children[parent].append(name)
+    return {start} | (above & _reach(start, children))
+
+
+def _reach(start: str, edges: Mapping[str, Sequence[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = list(edges[start])
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting.extend(edges[name])
+    return seen
