@@ -230,7 +230,7 @@ class Chain:
     provider: Provider
     thread: ThreadRecord
     policy: Policy
-    check: Callable[[Reply, int], Awaitable[Verdict]]
+    check: Callable[[Reply, Sequence[CallRow]], Awaitable[Verdict]]
     recorder: Recorder
     prices: Prices
     endpoints: Endpoints
@@ -414,7 +414,7 @@ class Chain:
 
     async def _judge(self, done: DoneCall, reply: Reply) -> Finished | None:
         used = count_reasks(self.calls)
-        verdict = await self.check(reply, used)
+        verdict = await self.check(reply, self.calls)
         for note in verdict.notes:
             self._event("step.note", text=note)
         if not verdict.faults:
@@ -424,7 +424,7 @@ class Chain:
         if refused or used >= self.policy.reasks:
             raise ChainStopped(_rejected(verdict.faults, used, refused), replace(done, outcome="rejected"))
         self._event("step.reask", reasons=[f.message for f in verdict.faults], number=used + 1)
-        reason = "; ".join(f.message for f in verdict.faults)
+        reason = "; ".join(f"{f.kind}: {f.message}" for f in verdict.faults)
         await self._record(replace(done, outcome="reask", follow=(TextItem((verdict.feedback,)),), reason=reason))
         return None
 

@@ -1,0 +1,370 @@
+"""Runs: start, resume, rerun, edit. The only loop over steps is here.
+
+The loop holds no state of its own: a commit says what became ready, the loop runs that. Whatever happens to this
+process, the store knows which attempts are whose, and another process adopts the run where this one left it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, Literal
+
+from orchestrator.clock import Clock, SystemClock
+from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, UsageError
+from orchestrator.graph import Graph, downstream
+from orchestrator.inputs import check_inputs
+from orchestrator.project import Project
+from orchestrator.providers.prices import Prices
+from orchestrator.providers.registry import Providers
+from orchestrator.settings import Settings
+from orchestrator.step import Services, error_record, run_step
+from orchestrator.store import open_store
+from orchestrator.store.records import AdoptPlan, NewRun, NewStep
+from orchestrator.values import (
+    ArtifactVersion,
+    Dispatch,
+    ErrorRecord,
+    Event,
+    NewArtifact,
+    RunRow,
+    RunStatus,
+    Scope,
+    StepRow,
+)
+
+HEARTBEAT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a new run is given. `author` names who the inputs come from; money is in USD."""
+
+    inputs: Mapping[str, Any]
+    message: str | None = None
+    session: str | None = None
+    author: str = "customer"
+    cap_usd: Decimal | None = None
+
+
+@asynccontextmanager
+async def open_services(
+    project: Project,
+    settings: Settings,
+    *,
+    db: str | None = None,
+    scope: Scope | None = None,
+    listener: Callable[[Event], None] = lambda event: None,
+    clock: Clock | None = None,
+    providers: Providers | None = None,
+) -> AsyncIterator[Services]:
+    """Open the store and the providers of a project, and close them whatever happens."""
+    clock = clock or SystemClock()
+    store = open_store(db or settings.db, scope or Scope(), clock=clock, secrets=settings.secret_values())
+    providers = providers or Providers(project, settings)
+    try:
+        worker = await store.register_worker()
+        yield Services(project, settings, store, providers, Prices(settings.prices), clock, listener, worker)
+    finally:
+        await providers.close()
+        await store.close()
+
+
+async def start_run(services: Services, graph: Graph, options: RunOptions) -> RunRow:
+    """Create a run and go on until nothing can. Raises UsageError for bad inputs, ConfigError for a missing model."""
+    artifacts = check_inputs(graph, options.inputs, options.author)
+    hosts = check_models(services, graph)
+    budget = graph.spec.budget
+    run, dispatches = await services.store.create_run(
+        NewRun(
+            pipeline=graph.name,
+            file=graph.file,
+            graph_digest=graph.digest,
+            graph_json=graph.spec.model_dump_json(by_alias=True).encode(),
+            session=options.session,
+            message=options.message,
+            author=services.settings.user,
+            inputs=artifacts,
+            defaulted=frozenset(name for name in artifacts if name not in options.inputs),
+            steps=tuple(_new_steps(graph)),
+            cap_usd=options.cap_usd if options.cap_usd is not None else (budget.usd if budget else None),
+            on_exceed=budget.on_exceed if budget else "pause",
+            unpriced=budget.unpriced if budget else "allow",
+        ),
+        services.worker,
+    )
+    return await _drive(services, graph, run, dispatches, hosts)
+
+
+async def resume_run(
+    services: Services,
+    graph: Graph,
+    run: RunRow,
+    *,
+    cap_usd: Decimal | None = None,
+    take_over: bool = False,
+    tools: Mapping[str, str] | None = None,
+    settle: Mapping[str, Literal["head", "draft"]] | None = None,
+) -> RunRow:
+    """Go on with the same run: finished steps never run again, interrupted ones go on in their chain.
+
+    `tools` answers tools in doubt (`retry`, `done:JSON`, `tell`), `settle` says which version of a step edited in
+    mid-run stands. Raises UsageError where the run is live elsewhere or its pipeline lost a step.
+    """
+    hosts = check_models(services, graph)
+    await _check_same_steps(services, graph, run)
+    if cap_usd is not None:
+        await services.store.set_cap(run.id, cap_usd)
+    plan = AdoptPlan(tuple(_new_steps(graph)), graph.digest, graph.spec.model_dump_json(by_alias=True).encode())
+    for call_id, answer in (tools or {}).items():
+        await _decide(services, run, call_id, answer)
+    for step, keep in (settle or {}).items():
+        await services.store.settle(run.id, step, keep)
+    dispatches = await services.store.adopt_run(run.id, services.worker, plan, take_over=take_over)
+    return await _drive(services, graph, await services.store.run(run.id), dispatches, hosts)
+
+
+async def rerun(services: Services, graph: Graph, run: RunRow, from_steps: Sequence[str]) -> RunRow:
+    """A child run: the named steps and all below them run again, everything else is shared by reference."""
+    for name in from_steps:
+        if name not in graph.steps:
+            raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
+    hosts = check_models(services, graph)
+    again = downstream(graph, from_steps) | set(from_steps)
+    rows = {row.name: row for row in await services.store.steps(run.id)}
+    steps = tuple(_shared(step, rows.get(step.name), step.name in again) for step in _new_steps(graph))
+    child, dispatches = await services.store.create_run(
+        NewRun(
+            pipeline=graph.name,
+            file=graph.file,
+            graph_digest=graph.digest,
+            graph_json=graph.spec.model_dump_json(by_alias=True).encode(),
+            session=run.session,
+            message=run.message,
+            author=services.settings.user,
+            inputs={},
+            defaulted=await services.store.defaulted(run.id),
+            steps=steps,
+            cap_usd=run.cap_usd,
+            on_exceed=run.on_exceed,
+            unpriced=run.unpriced,
+            parent_id=run.id,
+        ),
+        services.worker,
+    )
+    return await _drive(services, graph, child, dispatches, hosts)
+
+
+async def edit_artifact(
+    services: Services, graph: Graph, run: RunRow, name: str, *, value: Any, base_version: int
+) -> ArtifactVersion:
+    """A person's new version of a step's or input's value, checked against its contract.
+
+    Raises UsageError where the value breaks the contract or the head is not `base_version` any more.
+    """
+    node = graph.steps.get(name) or graph.inputs.get(name)
+    if node is None:
+        raise UsageError(f"{graph.name} has no step or input {name}", hint=f"it has {', '.join(graph.rank)}")
+    contract = node.contract
+    try:
+        data = contract.normalise(value)
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}", hint=f"the contract stands in {contract.place}") from error
+    faults = contract.faults(data)
+    if faults:
+        lines = "; ".join(f"{fault.path} {fault.rule}, got {fault.value!r}" for fault in faults[:5])
+        raise UsageError(f"{name} does not fit its contract {contract.name}: {lines}", code="invalid_edit")
+    head = (await services.store.artifact(run.id, name)).version
+    body = contract.dump(data)
+    new = NewArtifact(
+        contract=contract.name,
+        body=body,
+        author=services.settings.user,
+        origin="person",
+        sensitivity=head.sensitivity,
+        field_hashes=contract.field_hashes(body),
+    )
+    return await services.store.edit(run.id, name, None, base_version, new)
+
+
+def check_models(services: Services, graph: Graph) -> tuple[str, ...]:
+    """Every provider the graph needs can be opened; gives the base URLs it sends to. Raises ConfigError."""
+    hosts: dict[str, None] = {}
+    for step in graph.steps.values():
+        if step.kind == "llm":
+            if step.model is None:
+                raise ConfigError(
+                    f"{step.name} has no model",
+                    hint="set ORCH_MODEL=provider:model, for instance ORCH_MODEL=openai:gpt-6-luna",
+                )
+            hosts[services.providers.get(step.model.provider).traits.base_url] = None
+    return tuple(hosts)
+
+
+# --- the loop over steps ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Progress:
+    """What the loop knows beside the store: tasks under way, and the first reason to stop starting more."""
+
+    tasks: set[asyncio.Task[tuple[Dispatch, ...]]] = field(default_factory=set)
+    ended: asyncio.Queue[asyncio.Task[tuple[Dispatch, ...]]] = field(default_factory=asyncio.Queue)
+    budget: BudgetExceeded | None = None
+
+
+async def _drive(
+    services: Services, graph: Graph, run: RunRow, dispatches: Sequence[Dispatch], hosts: Sequence[str]
+) -> RunRow:
+    """Run what is ready until nothing is; on cancellation the run is left `paused`, every attempt resumable."""
+    cap = None if run.cap_usd is None else str(run.cap_usd)
+    _emit(services, "run.started", number=run.number, pipeline=run.pipeline, hosts=list(hosts), cap_usd=cap)
+    heart = asyncio.create_task(_heartbeat(services))
+    progress = _Progress()
+    try:
+        for dispatch in dispatches:
+            _begin(services, graph, run, dispatch, progress)
+        while progress.tasks:
+            await _collect(services, graph, run, progress)
+    except BaseException as error:
+        await _stop_all(progress)
+        record = error_record(error) if isinstance(error, OrchError) else None
+        with contextlib.suppress(OrchError):
+            await asyncio.shield(services.store.release_run(run.id, services.worker, "paused", record))
+        raise
+    finally:
+        heart.cancel()
+    return await _finish(services, run, progress)
+
+
+def _begin(services: Services, graph: Graph, run: RunRow, dispatch: Dispatch, progress: _Progress) -> None:
+    task = asyncio.create_task(run_step(services, graph, run, dispatch), name=dispatch.step)
+    progress.tasks.add(task)
+    task.add_done_callback(progress.ended.put_nowait)
+
+
+async def _collect(services: Services, graph: Graph, run: RunRow, progress: _Progress) -> None:
+    """Wait for one step to end and start what it made ready; over the budget nothing more is started."""
+    task = await progress.ended.get()
+    progress.tasks.discard(task)
+    try:
+        ready = task.result()
+    except BudgetExceeded as error:
+        progress.budget = progress.budget or error
+        return
+    for dispatch in ready if progress.budget is None else ():
+        _begin(services, graph, run, dispatch, progress)
+
+
+async def _stop_all(progress: _Progress) -> None:
+    for task in progress.tasks:
+        task.cancel()
+    await asyncio.gather(*progress.tasks, return_exceptions=True)
+
+
+async def _finish(services: Services, run: RunRow, progress: _Progress) -> RunRow:
+    steps = await services.store.steps(run.id)
+    status, error = outcome(steps, progress.budget)
+    await services.store.release_run(run.id, services.worker, status, error)
+    final = await services.store.run(run.id)
+    costs = [step.cost_usd for step in steps if step.cost_usd is not None]
+    _emit(
+        services,
+        "run.done",
+        status=status,
+        cost_usd=str(sum(costs)) if costs else None,
+        cost_partial=any(step.cost_partial for step in steps),
+        error=error.message if error else None,
+    )
+    return final
+
+
+def outcome(steps: Sequence[StepRow], budget: BudgetExceeded | None) -> tuple[RunStatus, ErrorRecord | None]:
+    """What a run has come to when nothing of it is ready any more; a failure outranks a wait, a wait a pause."""
+    failed = [step for step in steps if step.status == "failed"]
+    waiting = [step for step in steps if step.status == "waiting"]
+    if failed:
+        return "failed", failed[0].error
+    if waiting:
+        return "waiting", waiting[0].error
+    if budget is not None:
+        return "paused", error_record(budget)
+    if all(step.status == "succeeded" and not step.stale for step in steps):
+        return "succeeded", None
+    stale = ", ".join(step.name for step in steps if step.stale)
+    message = f"the inputs of {stale} were edited again while it ran" if stale else "some steps did not run"
+    return "paused", ErrorRecord("moved" if stale else "unfinished", message, "orch resume runs them", 4)
+
+
+async def _heartbeat(services: Services) -> None:
+    while True:
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+        await services.store.heartbeat(services.worker)
+
+
+def _emit(services: Services, kind: str, **data: Any) -> None:
+    services.listener(Event(kind, None, None, data))
+
+
+# --- rows of a new run --------------------------------------------------------------------------------------------------
+
+
+def _new_steps(graph: Graph) -> list[NewStep]:
+    inputs = [NewStep(name, None, "input", graph.rank[name]) for name in graph.inputs]
+    return inputs + [
+        NewStep(step.name, None, step.kind, graph.rank[step.name], step.parents) for step in graph.steps.values()
+    ]
+
+
+def _shared(step: NewStep, row: StepRow | None, again: bool) -> NewStep:
+    if row is None or row.head is None:
+        return step
+    last = max(row.head.version, row.draft.version if row.draft else 0)
+    return replace(step, last_version=last) if again else replace(step, head=row.head.id, last_version=last)
+
+
+async def _check_same_steps(services: Services, graph: Graph, run: RunRow) -> None:
+    """A run goes on under the pipeline file as it is now; a step it has begun must still be there."""
+    rows = await services.store.steps(run.id)
+    gone = [row.name for row in rows if row.name not in graph.rank]
+    if gone:
+        raise UsageError(
+            f"run {run.number} has {', '.join(gone)}, which {graph.file} does not have any more",
+            hint="put it back, or start a new run",
+            code="steps_removed",
+        )
+    new = [name for name in graph.inputs if name not in {row.name for row in rows}]
+    if new:
+        raise UsageError(
+            f"{graph.file} now has the input {', '.join(new)}, which run {run.number} was not given",
+            hint="start a new run",
+            code="inputs_added",
+        )
+
+
+async def _decide(services: Services, run: RunRow, call_id: str, answer: str) -> None:
+    kind, _, output = answer.partition(":")
+    if kind == "retry" or kind == "tell":
+        await services.store.decide_tool(run.id, call_id, "retry" if kind == "retry" else "tell", None)
+    elif kind == "done" and output:
+        await services.store.decide_tool(run.id, call_id, "done", output)
+    else:
+        raise UsageError(f"--tool {call_id}={answer} is not an answer", hint="retry, done:JSON or tell")
+
+
+__all__ = [
+    "RunOptions",
+    "Services",
+    "check_inputs",
+    "check_models",
+    "edit_artifact",
+    "open_services",
+    "outcome",
+    "rerun",
+    "resume_run",
+    "start_run",
+]

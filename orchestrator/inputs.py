@@ -1,0 +1,56 @@
+"""A run's inputs: what was given, checked against what is declared, as artifacts authored by the customer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from orchestrator.errors import UsageError
+from orchestrator.graph import Graph, InputNode
+from orchestrator.spec import MISSING
+from orchestrator.values import NewArtifact
+
+
+def check_inputs(graph: Graph, given: Mapping[str, Any], author: str = "customer") -> dict[str, NewArtifact]:
+    """Every declared input with a value, defaults filled in. Raises UsageError for the first thing wrong."""
+    for name in given:
+        if name not in graph.inputs:
+            near = get_close_matches(name, list(graph.inputs), n=1)
+            known = f"did you mean {near[0]}?" if near else f"inputs: {', '.join(graph.inputs) or 'none'}"
+            raise UsageError(f"{graph.name} has no input {name!r}", hint=known, code="unknown_input")
+    missing = [node.name for node in graph.inputs.values() if node.name not in given and node.default is MISSING]
+    if missing:
+        raise UsageError(
+            f"{graph.name} needs the input{'s' if len(missing) > 1 else ''} {', '.join(missing)}",
+            hint=f"--set {missing[0]}=…, or --input FILE.json with all of them",
+            code="missing_input",
+        )
+    return {
+        name: _artifact(node, given[name] if name in given else node.default, author if name in given else "default")
+        for name, node in graph.inputs.items()
+    }
+
+
+def _artifact(node: InputNode, value: Any, author: str) -> NewArtifact:
+    contract = node.contract
+    try:
+        data = contract.normalise(value)
+        faults = contract.faults(data)
+    except ValueError as error:
+        raise UsageError(f"input {node.name}: {error}", code="invalid_input") from error
+    if faults:
+        first = faults[0]
+        where = "" if first.path == "$" else f" at {first.path}"
+        raise UsageError(
+            f"input {node.name}{where} {first.rule}, got {_short(first.value)}",
+            hint=f"it is declared in {node.place}",
+            code="invalid_input",
+        )
+    body = contract.dump(data)
+    return NewArtifact(contract.name, body, author, "input", contract.sensitivity, contract.field_hashes(body))
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,0 +1,231 @@
+"""What a run would do, without doing it: per step an action, its reasons and a price; and what one step would send.
+
+The same questions decide a real run: which steps are not done, which recorded manifest no longer equals the one made
+from what the store holds now (threads-and-context §7). Nothing here calls a model or writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+from orchestrator.context import build_context
+from orchestrator.engine import check_models
+from orchestrator.errors import UsageError
+from orchestrator.graph import Graph, StepNode, downstream
+from orchestrator.ids import sha256, synthetic_thread_id
+from orchestrator.inputs import check_inputs
+from orchestrator.providers.prices import Prices
+from orchestrator.providers.tokens import estimate
+from orchestrator.step import Services, output_format
+from orchestrator.thread import compose, explain, manifest
+from orchestrator.values import (
+    Artifact,
+    ArtifactVersion,
+    LeftOut,
+    NewArtifact,
+    Prompt,
+    Request,
+    RunRow,
+    Snapshot,
+    StepRow,
+    TextItem,
+    Usage,
+)
+
+Action = Literal["run", "reuse", "maybe", "ask", "skip"]
+# What an artifact that does not exist yet is taken to weigh, where its contract sets no limit.
+GUESSED_ARTIFACT_TOKENS: Final = 700
+GUESSED_REPLY_TOKENS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """One step's part of a plan. Costs are USD, None where the price is not known or no model is called."""
+
+    name: str
+    action: Action
+    reasons: tuple[str, ...]
+    tokens_estimate: int | None
+    cost_low_usd: Decimal | None
+    cost_high_usd: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All steps in running order, the base URLs that would be sent to, and the sum: expected low, worst case high."""
+
+    steps: tuple[PlannedStep, ...]
+    hosts: tuple[str, ...]
+    cost_low_usd: Decimal | None
+    cost_high_usd: Decimal | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """Exactly what a step's first call would send: text by block, and the request body as bytes."""
+
+    prompt: Prompt
+    left_out: tuple[LeftOut, ...]
+    wire: bytes
+    model: str
+
+
+async def plan_new(services: Services, graph: Graph, inputs: Mapping[str, Any]) -> Plan:
+    """The plan of a run that does not exist yet. Raises what starting it would raise for its inputs and models."""
+    hosts = check_models(services, graph)
+    sizes = {name: estimate(artifact.body) for name, artifact in check_inputs(graph, inputs).items()}
+    steps = [_planned(services.prices, step, sizes, "run", ()) for step in graph.steps.values()]
+    return _plan(graph, steps, hosts)
+
+
+async def plan_run(services: Services, graph: Graph, run: RunRow) -> Plan:
+    """What `resume` and a refresh of everything stale would do to an existing run."""
+    hosts = check_models(services, graph)
+    rows = {row.name: row for row in await services.store.steps(run.id)}
+    reasons = stale_reasons(graph, tuple(rows.values()))
+    sizes = {name: -(-row.head.size * 2 // 7) for name, row in rows.items() if row.head}
+    below = downstream(graph, [name for name, why in reasons.items() if why])
+    steps = []
+    for step in graph.steps.values():
+        action, why = _action(rows.get(step.name), reasons.get(step.name, ()), step.name in below)
+        steps.append(_planned(services.prices, step, sizes, action, why))
+    return _plan(graph, steps, hosts)
+
+
+def _action(row: StepRow | None, stale: tuple[str, ...], below: bool) -> tuple[Action, tuple[str, ...]]:
+    if row is None or row.head is None:
+        return "run", (row.error.message,) if row is not None and row.error else ()
+    if row.status == "waiting":
+        return "ask", (row.error.message,) if row.error else ()
+    if stale:
+        return "run", stale
+    return ("maybe", ("runs if what it reads changes",)) if below else ("reuse", ())
+
+
+def stale_reasons(graph: Graph, steps: Sequence[StepRow]) -> dict[str, tuple[str, ...]]:
+    """Why each finished step is stale, by its manifest; empty = what it was made from still stands."""
+    heads = {row.name: row.head for row in steps if row.head is not None}
+    reasons: dict[str, tuple[str, ...]] = {}
+    for row in steps:
+        step = graph.steps.get(row.name)
+        if step is None or row.manifest is None or row.head is None:
+            continue
+        now = manifest(step, heads)
+        reasons[row.name] = () if now.inputs_hash == row.inputs_hash else explain(row.manifest, now)
+        if row.stale and not reasons[row.name]:
+            reasons[row.name] = ("an input was edited while it ran",)
+    return reasons
+
+
+def _planned(
+    prices: Prices, step: StepNode, sizes: Mapping[str, int], action: Action, reasons: tuple[str, ...]
+) -> PlannedStep:
+    if step.model is None or action == "reuse":
+        return PlannedStep(step.name, action, reasons, None, None, None)
+    tokens = _prompt_tokens(step, sizes)
+    provider, model, cap = step.model.provider, step.model.model, step.model.max_output_tokens
+    low = prices.cost(provider, model, Usage(input_tokens=tokens, output_tokens=min(cap, GUESSED_REPLY_TOKENS)))
+    # The worst case: every re-ask used, each carrying all earlier replies at their cap.
+    worst = [prices.worst(provider, model, tokens + n * cap, cap) for n in range(step.reasks + 1)]
+    known = [cost for cost in worst if cost is not None]
+    high = sum(known, Decimal(0)) if len(known) == len(worst) else None
+    return PlannedStep(step.name, action, reasons, tokens, low.usd if low else None, high)
+
+
+def _prompt_tokens(step: StepNode, sizes: Mapping[str, int]) -> int:
+    task = estimate(step.template.text) if step.template else 0
+    reads = [sizes.get(read.name, read.contract.max_tokens or GUESSED_ARTIFACT_TOKENS) for read in step.reads]
+    labels = sum(estimate(read.contract.about + "".join(read.contract.not_for)) + 20 for read in step.reads)
+    return task + sum(reads) + labels + GUESSED_REPLY_TOKENS // 5
+
+
+def _plan(graph: Graph, steps: list[PlannedStep], hosts: tuple[str, ...]) -> Plan:
+    asked = [s for s in steps if s.tokens_estimate is not None]
+    low = [s.cost_low_usd for s in asked]
+    high = [s.cost_high_usd for s in asked if s.action != "reuse"]
+    notes = [f"no price is known for the model of {s.name}" for s in asked if s.cost_high_usd is None]
+    return Plan(
+        tuple(steps),
+        hosts,
+        sum((c for c in low if c is not None), Decimal(0)) if None not in low else None,
+        sum((c for c in high if c is not None), Decimal(0)) if None not in high else None,
+        tuple(notes),
+    )
+
+
+# --- render -------------------------------------------------------------------------------------------------------------
+
+
+async def render_step(
+    services: Services, graph: Graph, name: str, *, run: RunRow | None, inputs: Mapping[str, Any] | None = None
+) -> Rendered:
+    """The request that `name` would start with now. Raises UsageError where a read does not exist yet."""
+    step = graph.steps.get(name)
+    if step is None:
+        raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
+    if step.model is None or step.kind != "llm":
+        raise UsageError(f"{name} is a Python step: it sends nothing", hint="orch show shows its value")
+    snapshot = await _snapshot(services, graph, step, run, inputs or {})
+    missing = [r.name for r in step.reads if r.name not in snapshot.artifacts and r.name in graph.steps]
+    if missing:
+        raise UsageError(f"{name} reads {', '.join(missing)}, which has not run", hint="run the pipeline up to there first")
+    provider = services.providers.get(step.model.provider)
+    context = build_context(
+        graph,
+        step,
+        snapshot,
+        may_see=provider.traits.may_see,
+        provider_name=provider.traits.name,
+        window=services.prices.window(step.model.provider, step.model.model),
+    )
+    prompt = compose(graph, step, context, snapshot)
+    request = Request(
+        model=step.model.model,
+        thread=synthetic_thread_id("render"),
+        system=prompt.system,
+        items=(TextItem(tuple(part for block in prompt.blocks for part in block.parts)),),
+        tools=tuple(tool.spec for tool in step.tools),
+        output=output_format(step),
+        max_output_tokens=step.model.max_output_tokens,
+        effort=step.model.effort,
+        step=step.name,
+    )
+    model = f"{step.model.provider}:{step.model.model}"
+    return Rendered(prompt, context.left_out, provider.wire(request), model)
+
+
+async def _snapshot(
+    services: Services, graph: Graph, step: StepNode, run: RunRow | None, inputs: Mapping[str, Any]
+) -> Snapshot:
+    if run is not None:
+        messages = step.conversation.messages if step.conversation else 0
+        return await services.store.snapshot(run.id, step.name, None, [read.name for read in step.reads], messages)
+    given = {name: _unsaved(name, new) for name, new in check_inputs(graph, inputs).items()}
+    reads = {read.name: given[read.name] for read in step.reads if read.name in given}
+    return Snapshot(reads, record=given, defaulted=frozenset(name for name in given if name not in inputs))
+
+
+def _unsaved(name: str, new: NewArtifact) -> Artifact:
+    """An input that no run holds yet."""
+    version = ArtifactVersion(
+        id="",
+        run_id="",
+        step=name,
+        item=None,
+        contract=new.contract,
+        version=1,
+        sha256=sha256(new.body),
+        size=len(new.body),
+        author=new.author,
+        origin=new.origin,
+        created_at=datetime.fromtimestamp(0, UTC),
+        parent_id=None,
+        sensitivity=new.sensitivity,
+        field_hashes=new.field_hashes,
+    )
+    return Artifact(version, new.body)
