@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 Role = Literal[
     "product-designer",
@@ -23,12 +23,18 @@ Role = Literal[
 CUSTOMER_FACT = {"fact_of": "customer"}
 
 
-class Evidence(BaseModel):
+class Value(BaseModel):
+    """Unknown fields are refused: a misspelt field in an edit is an error, not a silent nothing."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Evidence(Value):
     statement: str
     source: Literal["customer", "research"]
 
 
-class Opportunity(BaseModel):
+class Opportunity(Value):
     title: str = Field(description="The idea in at most eight words.")
     problem: str = Field(description="What goes wrong today, for whom, how often.")
     affected: list[str] = Field(description="Groups of people who have the problem.")
@@ -37,7 +43,7 @@ class Opportunity(BaseModel):
     open_questions: list[str] = Field(description="What must be asked before the idea can be judged.")
 
 
-class CustomerBrief(BaseModel):
+class CustomerBrief(Value):
     customer: str = Field(description="Who the customer is, in one line.")
     goals: list[str]
     must_have: list[str] = Field(description="What the first version cannot do without.")
@@ -61,7 +67,7 @@ class CustomerBrief(BaseModel):
     open_questions: list[str]
 
 
-class RoleRate(BaseModel):
+class RoleRate(Value):
     role: Role
     agency_weekly_usd: int
     outside_weekly_usd: int | None = Field(description="Lowest outside quote; null when nobody offers the role.")
@@ -69,7 +75,7 @@ class RoleRate(BaseModel):
     minimum_weeks: int | None = Field(description="Shortest booking the outside supplier accepts.")
 
 
-class VendorRates(BaseModel):
+class VendorRates(Value):
     weekly_usd: int = Field(description="Lowest outside quote for one developer for one week, in whole US dollars.")
     weekly_usd_role: Role
     weekly_usd_supplier: str
@@ -79,7 +85,7 @@ class VendorRates(BaseModel):
     quoted_on: str = Field(description="Date of the oldest quote used, YYYY-MM-DD.")
 
 
-class Component(BaseModel):
+class Component(Value):
     name: str
     purpose: str
     choice: str = Field(description="The product, framework or way of building that is recommended.")
@@ -88,18 +94,18 @@ class Component(BaseModel):
     monthly_basis: str = Field(description="How the running cost was worked out, or what must be asked for a price.")
 
 
-class Rejected(BaseModel):
+class Rejected(Value):
     choice: str
     reason: str
 
 
-class LookedUpRate(BaseModel):
+class LookedUpRate(Value):
     role: Role
     supplier: str
     weekly_usd: float
 
 
-class TechStack(BaseModel):
+class TechStack(Value):
     summary: str
     components: list[Component]
     rejected: list[Rejected] = Field(description="Options that were considered and not taken.")
@@ -107,19 +113,19 @@ class TechStack(BaseModel):
     looked_up: list[LookedUpRate] = Field(description="Rates from lookup_rates for roles the comparison lacks.")
 
 
-class Effort(BaseModel):
+class Effort(Value):
     role: Role
     weeks: float = Field(description="Weeks of one person.")
 
 
-class Phase(BaseModel):
+class Phase(Value):
     name: str
     weeks: float = Field(description="How long the phase takes on the calendar.")
     result: str = Field(description="What can be shown at its end.")
     effort: list[Effort]
 
 
-class DeliveryPlan(BaseModel):
+class DeliveryPlan(Value):
     phases: list[Phase]
     total_weeks: float = Field(description="From the first phase's start to the last one's end.")
     latest_start: str | None = Field(description="Last start, without slack, for the launch date; null without a date.")
@@ -127,7 +133,7 @@ class DeliveryPlan(BaseModel):
     assumptions: list[str]
 
 
-class Risk(BaseModel):
+class Risk(Value):
     title: str
     cause: str
     likelihood: Literal["low", "medium", "high"]
@@ -138,19 +144,19 @@ class Risk(BaseModel):
     extra_weeks: float = Field(description="Weeks of that role if it happens; 0 if it costs no build time.")
 
 
-class RiskRegister(BaseModel):
+class RiskRegister(Value):
     risks: list[Risk]
     watch_first: str = Field(description="Title of the risk to settle before anything else.")
 
 
-class CostLine(BaseModel):
+class CostLine(Value):
     name: str
     low_usd: float
     high_usd: float
     basis: str = Field(description="The sum behind it: weeks × rate per role.")
 
 
-class CostEstimate(BaseModel):
+class CostEstimate(Value):
     components: list[CostLine]
     total_low: float
     total_high: float
