@@ -1,0 +1,108 @@
+"""Authoring faults for people: the sentence, the place, the line with a caret, the way out.
+
+`CODES` is the one table of code numbers. A number is never used again for something else: people search for it.
+P0xx the file and its YAML · P1xx keys and values · P2xx the graph.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from orchestrator.errors import Diagnostic
+
+CODES: Final[Mapping[str, str]] = {
+    "P001": "The file cannot be read: it is missing, a folder, not readable, or outside the project.",
+    "P002": "The file is larger than a pipeline, step or contract can be (1 MB).",
+    "P003": "The file is not clean UTF-8 text: a byte or character in it stands for no text.",
+    "P004": "The file is empty, or holds comments only.",
+    "P005": "The file must be one mapping: lines of `key: value`.",
+    "P006": "The YAML cannot be read: a quote, a bracket, a colon or the indentation is wrong.",
+    "P007": "A tab stands where YAML needs spaces. Tabs are allowed inside quoted and block text only.",
+    "P008": "The same key stands twice in one mapping; which one is meant cannot be known.",
+    "P009": "The file holds more than one YAML document, or a `%` directive.",
+    "P010": "YAML tags (`!name`) are not used here. Text that begins with `!` is to be quoted.",
+    "P011": "An alias (`*name`) refers to nothing or to itself, or an anchor (`&name`) is given twice.",
+    "P012": "The file is nested too deep, or too large once its aliases are written out.",
+    "P013": "A value looks like a number but is none that every reader understands alike, such as 08 or .inf.",
+    "P014": "A key must be text; numbers, true, false, null, lists and mappings as keys are to be quoted.",
+    "P015": "Text after ` #` is a comment in YAML: it was cut from a guard, about, ask or message that is not quoted.",
+    "P016": "In `{…}` a comma ends a value: text was cut from a guard, about, ask or message that is not quoted.",
+    "P017": "`: ` in text that is not quoted makes a mapping of a guard, about, ask or message.",
+    "P101": "The key is not known here. Own extras are allowed under keys that begin with `x-`.",
+    "P102": "A key that must be given is missing.",
+    "P103": "A value has the wrong type, is out of range, or is not one of the words allowed.",
+    "P104": "A contract must say what its value represents (`about`) and must not be used for (`not_for`, or `none`).",
+    "P105": "An input of type text, file or a contract must say what it represents (`about`).",
+    "P106": "A name is not allowed: names begin with a small letter and hold small letters, digits, `-` and `_`.",
+    "P107": "`uses` names a step definition that is neither beside the file nor on the shelf steps/.",
+    "P108": "A reference leaves the project and the library, directly or through a symbolic link.",
+    "P109": "A step definition file holds the keys of one step, and does not use another definition.",
+    "P110": "A contract or step definition has one name under `artifact` or `step` and another in its place.",
+    "P111": "`${env:NAME}` works in a model's `use` and a provider's `base_url` only, and never for a key.",
+    "P112": "An input's default is not of the input's type.",
+    "P150": "The key or value is planned and not available in this version.",
+    "P151": "The key would break a rule: content is never injected without its label, and steps never chain.",
+}
+
+_WIDTH: Final = 110
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """Text safe to print: control, bidi and zero-width characters as escapes, so that nothing hides or moves (S27)."""
+    return _UNSAFE.sub(lambda match: f"\\u{{{ord(match[0]):x}}}", text)
+
+
+def format_diagnostic(diagnostic: Diagnostic) -> str:
+    """One fault as plain text: `error[P101]: …`, `--> file:line:column`, the line, a caret, the hint."""
+    lines = [f"{diagnostic.level}[{diagnostic.code}]: {visible(diagnostic.message)}"]
+    place = diagnostic.place
+    if place is not None:
+        lines.append(f"  --> {visible(str(place))}")
+    if place is not None and place.line and diagnostic.source is not None:
+        number, pad = str(place.line), " " * len(str(place.line))
+        text, caret = _pointed(diagnostic.source, place.column)
+        lines.append(f" {number} | {text}")
+        if place.column:
+            lines.append(f" {pad} | {' ' * caret}^")
+    if diagnostic.hint:
+        lines.append(f"  hint: {visible(diagnostic.hint)}")
+    return "\n".join(lines)
+
+
+def format_diagnostics(diagnostics: Iterable[Diagnostic]) -> str:
+    """All faults, errors before warnings, each kind in the order of its places; an empty line between two."""
+    return "\n\n".join(format_diagnostic(d) for d in ordered(diagnostics))
+
+
+def ordered(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """Errors first, then by file and place; a fault found twice (a step definition used twice) stands once."""
+
+    def rank(diagnostic: Diagnostic) -> tuple[bool, str, int, int]:
+        place = diagnostic.place
+        where = (place.file, place.line, place.column) if place else ("", 0, 0)
+        return (diagnostic.level != "error", *where)
+
+    return tuple(sorted(dict.fromkeys(diagnostics), key=rank))
+
+
+def _pointed(source: str, column: int) -> tuple[str, int]:
+    """The line as shown, and how many cells stand before the caret. A long line is cut to what is around it."""
+    start = max(0, column - _WIDTH // 2) if len(source) > _WIDTH else 0
+    before = _shown(source[start : max(column - 1, 0)])
+    after = _shown(source[max(column - 1, start) : start + _WIDTH])
+    left, right = "…" if start else "", "…" if len(source) > start + _WIDTH else ""
+    return f"{left}{before}{after}{right}", _cells(left + before)
+
+
+def _shown(text: str) -> str:
+    return visible(text.replace("\t", " "))
+
+
+def _cells(text: str) -> int:
+    """How many cells of a terminal a text takes: wide characters two, combining marks none."""
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
