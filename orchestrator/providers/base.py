@@ -28,13 +28,14 @@ FailureKind = Literal[
     "model",  # 404 model
     "refused",  # policy
     "bad_request",  # any other 4xx: our fault or the user's
+    "no_time",  # the step's time was used up before a try could begin; nothing was sent
 ]
 RETRYABLE: Final = frozenset({"connection", "rate_limit", "overloaded", "malformed"})
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """Something seen before the reply is complete: `created` (the response id), `text` (a delta), `retry` (why, wait)."""
+    """Something seen before the reply is complete: `created` (its id), `text` (a delta), `retry` (why; wait in s)."""
 
     kind: Literal["created", "text", "retry"]
     data: str

@@ -1,0 +1,301 @@
+"""The Responses API as bytes and JSON: what is sent, what a reply means, what a refusal means. Pure, no SDK.
+
+`body` is the one place that decides which fields leave. The thread's id decides alone whether the call is chained: a
+synthetic id leaves no `previous_response_id` at all (absent, not null), any other id is sent. Everything else is
+resent unchanged on each call, because the server carries over items only, and because a changed field would break its
+prompt cache. Fields that not every server knows (`store`, `include`, `prompt_cache_key`) are sent only where the
+endpoint is known to take them.
+
+Replies come from a server that may be broken, old or hostile; nothing of theirs is believed before it was looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from orchestrator.errors import ProviderFailure
+from orchestrator.ids import SYNTHETIC_PREFIX, canonical_json, is_synthetic
+from orchestrator.providers.base import FailureKind
+from orchestrator.providers.usage import openai_usage
+from orchestrator.values import Item, OutputItem, Reply, Request, TextItem, ToolCall, ToolOutput
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What an endpoint takes: `chains` False = never an id, `stores` False = ZDR, `caches` = knows cache keys."""
+
+    chains: bool = True
+    stores: bool = True
+    caches: bool = False
+
+
+# --- what is sent -----------------------------------------------------------------------------------------------------
+
+
+def wire(request: Request, dialect: Dialect) -> bytes:
+    """The request's exact body. Raises ProviderFailure where it would carry an id that the endpoint must not see."""
+    try:
+        return canonical_json(body(request, dialect), indent=None)
+    except ValueError as error:
+        raise ProviderFailure(f"the request cannot be written as JSON: {error}", kind="bad_request") from error
+
+
+def body(request: Request, dialect: Dialect) -> dict[str, Any]:
+    """The request as JSON data, in a fixed order of fields."""
+    sent: dict[str, Any] = {"model": request.model}
+    if request.system:
+        sent["instructions"] = request.system
+    if not is_synthetic(request.thread):
+        if not (dialect.chains and dialect.stores):
+            raise ProviderFailure(
+                "this endpoint keeps no responses: nothing can be chained on", kind="chain_unsupported"
+            )
+        sent["previous_response_id"] = request.thread
+    sent["input"] = [item_data(item) for item in request.items]
+    if request.tools:
+        sent["tools"] = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": dict(tool.parameters),
+                "strict": True,
+            }
+            for tool in request.tools
+        ]
+    if request.output is not None:
+        form = {
+            "type": "json_schema",
+            "name": request.output.name,
+            "schema": dict(request.output.schema),
+            "strict": True,
+        }
+        sent["text"] = {"format": form}
+    if request.effort is not None:
+        sent["reasoning"] = {"effort": request.effort}
+    sent["max_output_tokens"] = request.max_output_tokens
+    if not dialect.stores:
+        sent |= {"store": False, "include": ["reasoning.encrypted_content"]}
+    if dialect.caches and request.cache_key:
+        sent["prompt_cache_key"] = request.cache_key
+    sent["stream"] = True
+    return sent
+
+
+def item_data(item: Item) -> dict[str, Any]:
+    """One input item. The server's own output items go back verbatim: phase, ids and encrypted reasoning included."""
+    if isinstance(item, TextItem):
+        return {"role": "user", "content": item.text}
+    if isinstance(item, ToolOutput):
+        return {"type": "function_call_output", "call_id": item.call_id, "output": item.output}
+    return dict(item.data)
+
+
+# --- what a reply means -----------------------------------------------------------------------------------------------
+
+Ending = Literal["completed", "incomplete", "failed"]
+
+
+def reply(response: object, ending: Ending, streamed: Sequence[Mapping[str, Any]] = ()) -> Reply:
+    """The reply in a terminal response. `streamed` are the finished items seen on the way, for servers that leave the
+    terminal output empty. Raises ProviderFailure: `malformed`, or what a failed response says of itself."""
+    if not isinstance(response, Mapping):
+        raise malformed("the terminal event holds no response")
+    if ending == "failed":
+        error = response.get("error")
+        raise failed(error, "the response failed", unknown="bad_request" if _field(error, "code") else "overloaded")
+    if response.get("error"):
+        raise malformed(f"a {ending} response carries an error: {words(response['error'])}")
+    items = _items(response.get("output"), streamed)
+    texts, refusals = _message_parts(items)
+    details = response.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, Mapping) else None
+    return Reply(
+        id=response_id(response),
+        status=ending,
+        text="".join(texts),
+        items=tuple(OutputItem(item) for item in items),
+        tool_calls=_tool_calls(items),
+        refusal="".join(refusals) if refusals else None,
+        incomplete_reason=str(reason or "unknown") if ending == "incomplete" else None,
+        previous=_text(response.get("previous_response_id")),
+        usage=openai_usage(response.get("usage")),
+        model=_text(response.get("model")),
+    )
+
+
+def response_id(response: object) -> str:
+    """The response's id. Raises ProviderFailure where there is none, or one that looks like ours (S12)."""
+    found = response.get("id") if isinstance(response, Mapping) else None
+    if not isinstance(found, str) or not found:
+        raise malformed("the response has no id")
+    if found.startswith(SYNTHETIC_PREFIX):
+        raise malformed(f"the response's id starts with {SYNTHETIC_PREFIX}, which only our own threads may")
+    return found
+
+
+def _items(output: object, streamed: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    if output is not None and not isinstance(output, list):
+        raise malformed("the response's output is no list")
+    items = tuple(output or streamed)
+    if not all(isinstance(item, Mapping) and isinstance(item.get("type"), str) for item in items):
+        raise malformed("an output item has no type")
+    try:
+        canonical_json(items)
+    except ValueError as error:
+        raise malformed(f"the output cannot be kept: {error}") from error
+    return items
+
+
+def _message_parts(items: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Texts and refusals of the final answer; commentary on the way to tool calls is no answer."""
+    texts: list[str] = []
+    refusals: list[str] = []
+    for item in items:
+        if item["type"] != "message" or item.get("phase") not in (None, "final_answer"):
+            continue
+        parts = item.get("content")
+        for part in parts if isinstance(parts, list) else ():
+            kind = part.get("type") if isinstance(part, Mapping) else None
+            if kind == "output_text" and isinstance(part.get("text"), str):
+                texts.append(part["text"])
+            elif kind == "refusal":
+                refusals.append(str(part.get("refusal") or "no reason given"))
+    return texts, refusals
+
+
+def _tool_calls(items: Sequence[Mapping[str, Any]]) -> tuple[ToolCall, ...]:
+    calls = []
+    for item in items:
+        if item["type"] != "function_call":
+            continue
+        fields = [item.get(key) for key in ("call_id", "name", "arguments")]
+        if not all(isinstance(value, str) for value in fields) or not fields[0]:
+            raise malformed("a function call lacks its call_id, name or arguments")
+        calls.append(ToolCall(*map(str, fields)))
+    if len({call.call_id for call in calls}) < len(calls):
+        raise malformed("two function calls carry the same call_id")
+    return tuple(calls)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+# --- what a refusal means (providers' failure table) ------------------------------------------------------------------
+
+_BY_CODE: Final[Mapping[str, FailureKind]] = {
+    "previous_response_not_found": "chain_lost",
+    "context_length_exceeded": "too_long",
+    "model_not_found": "model",
+    "insufficient_quota": "quota",
+    "credit_balance_exhausted": "quota",
+    "billing_hard_limit_reached": "quota",
+    "billing_not_active": "quota",
+    "rate_limit_exceeded": "rate_limit",
+    "rate_limit_error": "rate_limit",
+    "slow_down": "rate_limit",
+    "server_error": "overloaded",
+    "internal_error": "overloaded",
+    "api_error": "overloaded",
+    "overloaded_error": "overloaded",
+    "server_is_overloaded": "overloaded",
+    "service_unavailable": "overloaded",
+    "vector_store_timeout": "overloaded",
+    "invalid_api_key": "auth",
+    "authentication_error": "auth",
+    "permission_error": "auth",
+    "content_filter": "refused",
+    "invalid_prompt": "refused",
+}
+_BY_STATUS: Final[Mapping[int, FailureKind]] = {
+    401: "auth",
+    402: "quota",
+    403: "auth",
+    408: "connection",
+    409: "overloaded",
+    429: "rate_limit",
+}
+_TOO_LONG: Final = re.compile(
+    r"maximum context length|context window|max_model_len|prompt is too long|context_length_exceeded"
+    r"|exceeds? the (available )?context|too many (input )?tokens",
+    re.IGNORECASE,
+)
+_LOST: Final = re.compile(r"not found|no longer|expired|does(?: not|n't) exist|deleted", re.IGNORECASE)
+_UNANSWERED: Final = re.compile(r"no tool output found", re.IGNORECASE)
+
+
+def refusal_kind(status: int, error: object, *, chained: bool) -> FailureKind:
+    """Which row of the failure table an HTTP error is. Texts first, where servers send no code; then the code; then
+    the status."""
+    message = words(error)
+    if _TOO_LONG.search(message) or _field(error, "error_type") == "context_length_exceeded":
+        return "too_long"
+    if _UNANSWERED.search(message):
+        return "unanswered_call"
+    named = _named(error)
+    if chained and named != "chain_lost":
+        about_chain = _about_chain(status, error, named)
+        if about_chain is not None:
+            return about_chain
+    if status >= 500:
+        return "overloaded"
+    if status == 404 and named is None and "model" in message.lower():
+        return "model"
+    return named or _BY_STATUS.get(status, "bad_request")
+
+
+def _named(error: object) -> FailureKind | None:
+    """What the error calls itself. The code wins: a rate limit may carry the type of a quota, and vice versa."""
+    code = _field(error, "code")
+    if "policy" in code:
+        return "refused"
+    return _BY_CODE.get(code) or (_BY_CODE.get(_field(error, "type")) if not code else None)
+
+
+def _about_chain(status: int, error: object, named: FailureKind | None) -> FailureKind | None:
+    """`lost` = the server knows the field but not this id; `unsupported` = it does not know the field."""
+    message = words(error)
+    if "previous_response_id" in message or _field(error, "param") == "previous_response_id":
+        return "chain_lost" if _LOST.search(message) else "chain_unsupported"
+    return "chain_lost" if status == 404 and named is None and "model" not in message.lower() else None
+
+
+def failed(error: object, what: str, *, unknown: FailureKind) -> ProviderFailure:
+    """An error reported inside a reply or a stream. `unknown` is the kind where its code says nothing known."""
+    named = _named(error) or _BY_CODE.get(_field(error, "type"))
+    if named is None:
+        named = "too_long" if _TOO_LONG.search(words(error)) else unknown
+    return ProviderFailure(f"{what}: {words(error)}", kind=named)
+
+
+def malformed(what: str) -> ProviderFailure:
+    """A reply with a good status that is no reply."""
+    return ProviderFailure(f"the reply is malformed: {what}", kind="malformed")
+
+
+def error_of(document: object) -> object:
+    """The error object of an error body: `{"error": {…}}`, `{"error": "…"}`, `{"detail": …}` or the body itself."""
+    if isinstance(document, Mapping):
+        inner = document.get("error", document.get("detail"))
+        if isinstance(inner, Mapping):
+            return {"error_type": document.get("error_type"), **inner}
+        return document if inner is None else {"message": str(inner), "code": document.get("code")}
+    return document
+
+
+def _field(error: object, key: str) -> str:
+    value = error.get(key) if isinstance(error, Mapping) else None
+    return str(value) if value is not None else ""
+
+
+def words(error: object) -> str:
+    """An error in words: its message, else its code, else itself; one line, 400 characters at most."""
+    text = _field(error, "message") or _field(error, "code") or _field(error, "type")
+    if not text:
+        text = str(error) if error else "no reason given"
+    printable = "".join(ch if ch.isprintable() else " " for ch in text)
+    return " ".join(printable.split())[:400]

@@ -1,0 +1,182 @@
+"""Which endpoints a project has: a provider's name to a driver, opened once and closed together.
+
+Names are `openai`, `scripted`, and each `[providers.NAME]` of the project file. A name says where a request goes, with
+which key, and what may be sent there; nothing else in the code knows a URL or a key. A missing key is found here,
+before a run starts, and the error says which variable is empty and how to try without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import SplitResult, urlsplit
+
+from orchestrator.errors import ConfigError
+from orchestrator.providers.base import Provider, Traits
+from orchestrator.providers.prices import Prices
+from orchestrator.spec import PriceSpec, ProviderSpec
+
+OPENAI_URL: Final = "https://api.openai.com/v1"
+DEFAULT_KEY: Final = "OPENAI_API_KEY"
+# Local servers want a key to be there, and do not look at it.
+NO_KEY: Final = "no-key"
+WITHOUT_KEY: Final = "To try without a key: `orch demo`, or ORCH_MODEL=scripted:DIR with written answers."
+
+
+class ProjectRoot(Protocol):
+    """As much of a project as providers need: where relative folders start."""
+
+    @property
+    def root(self) -> Path: ...
+
+
+class ProviderSettings(Protocol):
+    """As much of the settings as providers need. `get` gives a variable of the environment or `.env`."""
+
+    @property
+    def providers(self) -> Mapping[str, ProviderSpec]: ...
+    @property
+    def prices(self) -> Mapping[str, PriceSpec]: ...
+    def get(self, name: str) -> str | None: ...
+
+
+class Providers:
+    """The project's providers by name. Opening one costs nothing: SDK and connection come with the first call."""
+
+    def __init__(self, project: ProjectRoot, settings: ProviderSettings) -> None:
+        self._root = project.root
+        self._settings = settings
+        self._opened: dict[tuple[str, bool], Provider] = {}
+
+    def get(self, name: str) -> Provider:
+        """The provider of this name. Raises ConfigError: unknown name, unusable base_url, no key."""
+        return self._open(name, with_key=True)
+
+    def offline(self, name: str) -> Provider:
+        """The same provider for looking only (`wire`, `traits`): no key is needed. Raises ConfigError as `get` does."""
+        return self._open(name, with_key=False)
+
+    def hosts(self, names: Iterable[str] | None = None) -> tuple[str, ...]:
+        """Every host these providers (default: all) contact, for people: `host` or `host:port`, without user or key."""
+        chosen = [self._spec(name) for name in names] if names is not None else list(self._specs().values())
+        found = {_shown_host(_url(spec)) for spec in chosen if spec.kind == "openai"}
+        return tuple(sorted(found))
+
+    def prices(self) -> Prices:
+        """The price list of this project: its own tables, and each provider's vendor by where its base_url leads."""
+        urls = {name: spec.base_url for name, spec in self._specs().items() if spec.base_url}
+        return Prices(self._settings.prices, urls)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        opened = list(self._opened.values())
+        self._opened.clear()
+        for provider in opened:
+            await provider.close()
+
+    def _specs(self) -> Mapping[str, ProviderSpec]:
+        known = {"openai": ProviderSpec(kind="openai"), "scripted": ProviderSpec(kind="scripted")}
+        return {**known, **self._settings.providers}
+
+    def _spec(self, name: str) -> ProviderSpec:
+        specs = self._specs()
+        spec = specs.get(name)
+        if spec is None or spec.kind is None:
+            near = get_close_matches(name, specs, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There is: {', '.join(sorted(specs))}."
+            raise ConfigError(
+                f"There is no provider {name!r}.",
+                hint=f"{hint} A model is written provider:model; [providers.NAME] in the project file adds one.",
+            )
+        return spec
+
+    def _open(self, name: str, *, with_key: bool) -> Provider:
+        if (name, with_key) not in self._opened:
+            spec = self._spec(name)
+            opened = self._scripted(name, spec) if spec.kind == "scripted" else self._openai(name, spec, with_key)
+            self._opened[(name, with_key)] = opened
+        return self._opened[(name, with_key)]
+
+    def _scripted(self, name: str, spec: ProviderSpec) -> Provider:
+        from orchestrator.providers.scripted import ScriptedProvider
+
+        return ScriptedProvider(
+            root=self._root,
+            name=name,
+            zdr=spec.store is False,
+            chaining="server" if spec.chaining == "auto" else spec.chaining,
+            may_see=spec.may_see,
+        )
+
+    def _openai(self, name: str, spec: ProviderSpec, with_key: bool) -> Provider:
+        from orchestrator.providers.openai import OPENAI_HOST, OpenAIProvider, detect_chaining, dialect_for
+
+        url = _checked_url(name, _url(spec))
+        host = url.hostname or ""
+        variable = spec.api_key_env or (DEFAULT_KEY if name == "openai" else "")
+        official = host == OPENAI_HOST or host.endswith("." + OPENAI_HOST)
+        key = self._key(name, variable, host, needed=official) if with_key else ""
+        shown = f"{url.scheme}://{_shown_host(url.geturl())}{url.path}"
+        traits = detect_chaining(
+            Traits(name, shown, spec.chaining, stores=spec.store is not False, may_see=spec.may_see), host
+        )
+        return OpenAIProvider(
+            traits,
+            dialect_for(traits, host),
+            base_url=url.geturl(),
+            host=_shown_host(url.geturl()),
+            key=key,
+            key_env=variable or f"api_key_env of [providers.{name}]",
+            organization=self._settings.get("OPENAI_ORG_ID"),
+            project=self._settings.get("OPENAI_PROJECT_ID"),
+        )
+
+    def _key(self, name: str, variable: str, host: str, *, needed: bool) -> str:
+        key = (self._settings.get(variable) or "").strip() if variable else ""
+        if key and not (key.isascii() and key.isprintable() and " " not in key):
+            raise ConfigError(
+                f"The key in {variable} holds blanks or characters that no key has.", hint=f"Set {variable} again."
+            )
+        if key or not needed:
+            return key or NO_KEY
+        if not variable:
+            raise ConfigError(
+                f"The provider {name!r} has no key for {host}.",
+                hint=f"Name the variable that holds it: api_key_env under [providers.{name}]. {WITHOUT_KEY}",
+            )
+        raise ConfigError(
+            f"{variable} is not set; {host} needs a key.",
+            hint=f"Set {variable} in the environment or in .env. {WITHOUT_KEY}",
+        )
+
+
+def _url(spec: ProviderSpec) -> str:
+    return spec.base_url or OPENAI_URL
+
+
+def _checked_url(name: str, text: str) -> SplitResult:
+    try:
+        url = urlsplit(text)
+        usable = url.scheme in ("http", "https") and url.hostname and (url.port is None or url.port > 0)
+    except ValueError:
+        usable = None
+    if not usable:
+        raise ConfigError(
+            f"The base_url of provider {name!r} is no http address.",
+            hint="Write it with scheme and host: https://host/v1",
+        )
+    return url
+
+
+def _shown_host(text: str) -> str:
+    """`host` or `host:port`, without user, password, path and query."""
+    try:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError:
+        return ""
+    host = url.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{port}" if port is not None else host

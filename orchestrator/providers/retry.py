@@ -1,0 +1,179 @@
+"""One retry policy for all drivers: five tries in all, the server's wish honoured, never longer than there is time.
+
+The SDKs' own retries are off, because two layers multiply (three tries of three are nine paid requests) and because
+they neither know the step's deadline nor tell anyone. A try repeats the very same request from the same parent, so a
+retry leaves no trace in the thread. A wait that the step has no time for is not begun: it fails at once and says
+until when the provider is closed (S32).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+from orchestrator.clock import Clock, SystemClock
+from orchestrator.errors import ProviderFailure
+from orchestrator.providers.base import RETRYABLE, Listener, Provider, StreamEvent, no_listener
+from orchestrator.values import Reply, Request
+
+TRIES: Final = 5
+Sleep = Callable[[float], Awaitable[None]]
+
+
+async def respond(
+    provider: Provider,
+    request: Request,
+    listener: Listener = no_listener,
+    *,
+    deadline: float | None = None,
+    clock: Clock | None = None,
+    sleep: Sleep = asyncio.sleep,
+) -> Reply:
+    """Ask until there is a reply, at most five times. `deadline` is monotonic seconds of `clock`; None = no limit.
+
+    Raises ProviderFailure: the last try's, with its kind and the number of tries; or at once, where a retry cannot
+    help or the wait is longer than the time left. Cancellation propagates and closes the connection.
+    """
+    policy = _Policy(clock or SystemClock(), deadline, listener)
+    retrying = AsyncRetrying(
+        stop=stop_after_attempt(TRIES),
+        wait=policy.wait,
+        retry=retry_if_exception(_worth_another_try),
+        before_sleep=policy.before_sleep,
+        sleep=sleep,
+        reraise=True,
+    )
+    try:
+        async for attempt in retrying:
+            with attempt:
+                reply = await provider.respond(policy.within_time(request), listener)
+                return replace(reply, tries=attempt.retry_state.attempt_number)
+    except ProviderFailure as failure:
+        raise _after_tries(failure, policy.tries) from failure
+    raise AssertionError("tenacity ended without a result")  # pragma: no cover
+
+
+def _worth_another_try(error: BaseException) -> bool:
+    return isinstance(error, ProviderFailure) and error.kind in RETRYABLE
+
+
+def _after_tries(failure: ProviderFailure, tries: int) -> ProviderFailure:
+    """The same failure, saying how often it was tried."""
+    if tries < 2:
+        return failure
+    message = f"{failure.message} (tried {tries} times)"
+    return ProviderFailure(message, hint=failure.hint, kind=failure.kind, retry_after=failure.retry_after)
+
+
+class _Policy:
+    """How long to wait before the next try, and whether there is time for it."""
+
+    def __init__(self, clock: Clock, deadline: float | None, listener: Listener) -> None:
+        self.clock = clock
+        self.deadline = deadline
+        self.listener = listener
+        self.tries = 0
+        self._backoff = wait_exponential_jitter(multiplier=0.5, max=8)
+
+    def left(self) -> float:
+        return math.inf if self.deadline is None else self.deadline - self.clock.monotonic()
+
+    def within_time(self, request: Request) -> Request:
+        """The request with no more time than the step has left. Raises ProviderFailure when there is none."""
+        left = self.left()
+        if left <= 0:
+            raise ProviderFailure(
+                "no time left to ask the provider", hint="raise `timeout` on the step", kind="no_time"
+            )
+        self.tries += 1
+        return request if request.timeout <= left else replace(request, timeout=left)
+
+    def wait(self, state: RetryCallState) -> float:
+        failure = _failure(state)
+        wish = failure.retry_after
+        return self._backoff(state) if wish is None else wish
+
+    def before_sleep(self, state: RetryCallState) -> None:
+        failure = _failure(state)
+        wait = state.upcoming_sleep
+        if wait < self.left():
+            self.listener(StreamEvent("retry", failure.message, wait))
+        elif failure.retry_after is None:
+            raise failure
+        else:
+            raise self._closed_until(failure, wait) from failure
+
+    def _closed_until(self, failure: ProviderFailure, wait: float) -> ProviderFailure:
+        until = (self.clock.now() + timedelta(seconds=wait)).astimezone(UTC)
+        what = "rate limited" if failure.kind == "rate_limit" else "unavailable"
+        return ProviderFailure(
+            f"{what} until {until:%Y-%m-%d %H:%M:%S} UTC: {failure.message}",
+            hint="`orch resume` after that time, or raise `timeout` on the step",
+            kind=failure.kind,
+            retry_after=wait,
+        )
+
+
+def _failure(state: RetryCallState) -> ProviderFailure:
+    error = state.outcome.exception() if state.outcome is not None else None
+    assert isinstance(error, ProviderFailure)
+    return error
+
+
+# --- what a server asks for -------------------------------------------------------------------------------------------
+
+_DURATION: Final = re.compile(
+    r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?"
+)
+_LONGEST: Final = 366 * 86400.0
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds the server wants us to wait: `retry-after-ms`, `retry-after` (seconds or an HTTP date), else the reset of
+    an exhausted `x-ratelimit-*` bucket. None = it did not say, or not in a way that can be read."""
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    if value is not None:
+        seconds = _number(value)
+        return _until(value, now) if seconds is None else seconds
+    resets = [
+        _duration(headers.get(f"x-ratelimit-reset-{bucket}", ""))
+        for bucket in ("requests", "tokens")
+        if headers.get(f"x-ratelimit-remaining-{bucket}") == "0"
+    ]
+    return max((reset for reset in resets if reset is not None), default=None)
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value) if value is not None else math.nan
+    except ValueError:
+        return None
+    return number if 0 <= number <= _LONGEST else None
+
+
+def _until(value: str, now: datetime) -> float | None:
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - now).total_seconds())
+
+
+def _duration(value: str) -> float | None:
+    """`6m0s`, `1h2m3.5s`, `120ms` → seconds."""
+    match = _DURATION.fullmatch(value)
+    if match is None or not any(match.groups()):
+        return None
+    return sum(float(part) * unit for part, unit in zip(match.groups(), (3600, 60, 1, 0.001), strict=True) if part)
