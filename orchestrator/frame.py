@@ -39,7 +39,7 @@ def conversation_heading(messages: int) -> str:
     return f"[Recent conversation — last {messages} messages]\n"
 
 
-# --- what stands in the frame -------------------------------------------------------------------------------------------
+# --- what stands in the frame -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class FramedQuote:
-    """One value of an artifact inside the task text: `value` is what a reader sees, `not_for` its guards in one line."""
+    """One value of an artifact inside the task text: `value` as a reader sees it, `not_for` its guards in one line."""
 
     source: str
     path: str
@@ -79,7 +79,7 @@ class FramedQuote:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A frame taken apart. `turns` is None where the conversation is off; `task` holds text and placed pieces in order."""
+    """A frame taken apart. `turns` is None where the conversation is off; `task` is its text and pieces in order."""
 
     artifacts: tuple[FramedArtifact, ...]
     turns: tuple[Turn, ...] | None
@@ -88,7 +88,7 @@ class Parsed:
     message: str | None
 
 
-# --- markers and their escaping -----------------------------------------------------------------------------------------
+# --- markers and their escaping ---------------------------------------------------------------------------------------
 
 _BREAK: Final = "\r\n|[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]"
 _BREAKS: Final = re.compile(f"({_BREAK})")
@@ -188,7 +188,7 @@ def _starts_in_line(line: str) -> list[int]:
     return sorted(folded[start][1] for start in starts)
 
 
-# --- writing ------------------------------------------------------------------------------------------------------------
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def write_artifact(artifact: FramedArtifact) -> tuple[str, str, str]:
@@ -257,7 +257,7 @@ def _unattribute(text: str) -> str:
     return re.sub(r"&#(\d+);", lambda match: chr(int(match[1])), text)
 
 
-# --- reading back -------------------------------------------------------------------------------------------------------
+# --- reading back -----------------------------------------------------------------------------------------------------
 
 _OPENING: Final = re.compile(r'<artifact step="([^"]*)" type="([^"]*)">\n')
 _LABEL_LINE: Final = re.compile(r"(About|Not for|Guard for this step): (.*?)\n(?!\| )", re.DOTALL)
