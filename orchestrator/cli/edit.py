@@ -1,0 +1,300 @@
+"""`edit`: a person's new version of an artifact, from values, a file, or an editor.
+
+The text of a refused edit is never lost: it stays in a private file whose path is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.options import State, command
+from orchestrator.cli.refs import step_ref
+from orchestrator.errors import ConfigError, OrchError, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.cli.session import Desk
+    from orchestrator.contracts import Contract
+    from orchestrator.engine import Services
+    from orchestrator.graph import Graph
+    from orchestrator.values import Artifact, ArtifactVersion, RunRow
+
+
+@command("edit")
+@click.argument("reference", metavar="RUN/STEP")
+@click.option("--set", "assignments", metavar="PATH=VALUE", multiple=True, help="One value: a.b=1, items.0.name=x.")
+@click.option("--file", "-f", metavar="FILE", help="The whole new value.")
+def edit(state: State, reference: str, assignments: tuple[str, ...], file: str | None) -> int:
+    """Replace an artifact by a new version.
+
+    With neither --set nor --file, $VISUAL or $EDITOR opens. The value is checked against its contract; an unchanged
+    one makes no version.
+    """
+    from orchestrator.cli.session import drive, find_run, open_desk, services
+
+    ref = step_ref(reference)
+    if ref.version is not None:
+        raise UsageError("only the current version can be edited", hint=f"Leave out @{ref.version}.")
+    if assignments and file is not None:
+        raise UsageError("--set and --file exclude each other", hint="Use one of them.")
+    desk = open_desk(state)
+    run = find_run(desk, ref.run)
+    graph = desk.graph_of(run)
+
+    async def main() -> None:
+        async with services(desk) as opened:
+            job = Job(desk, opened, graph, run, await opened.store.artifact(run.id, ref.step))
+            await job.carry_out(assignments, file)
+
+    drive(main)
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One edit: the artifact as it stands, and what it takes to replace it."""
+
+    desk: Desk
+    services: Services
+    graph: Graph
+    run: RunRow
+    old: Artifact
+
+    @property
+    def step(self) -> str:
+        return self.old.version.step
+
+    @property
+    def contract(self) -> Contract:
+        node = self.graph.steps.get(self.step) or self.graph.inputs.get(self.step)
+        if node is None:
+            raise UsageError(f"{self.graph.file} does not have {self.step} any more", hint="Put it back to edit it.")
+        return node.contract
+
+    async def carry_out(self, assignments: Sequence[str], file: str | None) -> None:
+        if assignments:
+            await self._store(with_values(self.contract, self.contract.load(self.old.body), assignments))
+        elif file is not None:
+            await self._store(parse(self.contract, _read(file), file))
+        else:
+            await self._by_editor()
+
+    async def _store(self, value: Any) -> None:
+        from orchestrator.engine import edit_artifact
+
+        base = self.old.version.version
+        new = await edit_artifact(self.services, self.graph, self.run, self.step, value=value, base_version=base)
+        await self._report(new)
+
+    async def _by_editor(self) -> None:
+        path = draft_file(self.desk.project.root, f"{self.run.number}-{self.step}", _suffix(self.contract))
+        path.write_bytes(self.old.body)
+        try:
+            call_editor(self.desk.settings.env, path)
+            await self._store(parse(self.contract, path.read_bytes(), str(path)))
+        except OrchError as error:
+            if path.read_bytes() == self.old.body:
+                path.unlink()
+            else:
+                again = f"edit {self.run.number}/{self.step} --file {shlex.quote(str(path))}"
+                kept = f"Your text is kept: {self.desk.state.command(again)}"
+                error.hint = f"{error.hint} {kept}" if error.hint else kept
+            raise
+        path.unlink()
+
+    async def _report(self, new: ArtifactVersion) -> None:
+        from orchestrator.cli.outcome import stale_by_step
+        from orchestrator.cli.report import print_document
+        from orchestrator.cli.show import artifact_json
+        from orchestrator.trace.documents import edit_document
+
+        store = self.services.store
+        steps = await store.steps(self.run.id)
+        reasons = stale_by_step(self.graph, steps)
+        if self.desk.state.json:
+            artifact = await store.artifact(self.run.id, self.step)
+            print_document(edit_document(await artifact_json(store, self.run, artifact, self.graph), reasons))
+        else:
+            work = [step.name for step in steps if step.kind != "input" and step.name != self.step]
+            _print(self.desk.state, self.run, self.old.version, new, reasons, work)
+
+
+def _print(
+    state: State,
+    run: RunRow,
+    old: ArtifactVersion,
+    new: ArtifactVersion,
+    reasons: Mapping[str, Sequence[str]],
+    others: Sequence[str],
+) -> None:
+    from rich.text import Text
+
+    from orchestrator.cli.terminal import console, show, visible
+
+    out = console()
+    title = f"{run.number}/{new.step}"
+    if new.version == old.version:
+        show(out, Text.assemble((title, "bold"), f"  unchanged: still v{old.version}"))
+        return
+    author = visible(new.author, one_line=True)
+    show(out, Text.assemble((title, "bold"), f"  v{old.version} → v{new.version} by {author} · contract ok"))
+    for step, why in reasons.items():
+        show(out, Text.assemble("  stale: ", (step, "yellow"), f"  {visible('; '.join(why), one_line=True)}"))
+    fresh = sum(step not in reasons for step in others)
+    show(out, f"  not stale: {fresh}")
+    if reasons:
+        first = next(iter(reasons))
+        show(out, Text(f"  redo: {state.command(f'rerun {run.number} --from {first}')}", style="dim"))
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def parse(contract: Contract, data: bytes, name: str) -> Any:
+    """A file's bytes as a value of this contract's form. Raises UsageError with the place of a JSON mistake."""
+    from orchestrator.cli.inputs import parse_json
+
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} is not UTF-8 text (byte {error.start})", hint="Save it as UTF-8.") from error
+    return parse_json(text, name) if contract.form == "json" else text
+
+
+def with_values(contract: Contract, value: Any, assignments: Sequence[str]) -> Any:
+    """A copy of the value with `a.b.0=…` assigned. A value is JSON where it reads as JSON and the schema does not ask
+    for text there. Raises UsageError where the path leads nowhere."""
+    import copy
+
+    if contract.form != "json":
+        raise UsageError(f"{contract.name} is text: there is no value to set in it", hint="Use --file, or the editor.")
+    value = copy.deepcopy(value)
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path:
+            raise UsageError(f'--set "{assignment}" has no value', hint="Write --set path=value, as a.b=1.")
+        keys = path.removeprefix("$.").replace("[", ".").replace("]", "").split(".")
+        target = value
+        for depth, key in enumerate(keys[:-1]):
+            target = _child(target, key, ".".join(keys[: depth + 1]))
+        _assign(target, keys[-1], path, _value(contract, keys, text))
+    return value
+
+
+def _child(target: Any, key: str, path: str) -> Any:
+    if isinstance(target, dict) and key in target:
+        return target[key]
+    if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+        return target[int(key)]
+    raise _no_place(target, key, path)
+
+
+def _assign(target: Any, key: str, path: str, new: Any) -> None:
+    """Assign to a field or list place; one past the end of a list appends."""
+    if isinstance(target, dict):
+        near = get_close_matches(key, target, n=1)
+        if key not in target and near:
+            raise _no_place(target, key, path)
+        target[key] = new
+    elif isinstance(target, list) and key.isdecimal() and int(key) <= len(target):
+        target[int(key) : int(key) + 1] = [new]
+    else:
+        raise _no_place(target, key, path)
+
+
+def _no_place(target: Any, key: str, path: str) -> UsageError:
+    if isinstance(target, dict):
+        near = get_close_matches(key, target, n=1)
+        hint = f'Did you mean "{near[0]}"?' if near else f"There is: {', '.join(target)}."
+    elif isinstance(target, list):
+        hint = f"It is a list of {len(target)}; places count from 0."
+    else:
+        hint = "There is a single value; set it as a whole."
+    return UsageError(f"--set {path}: there is no {key}", hint=hint)
+
+
+def _value(contract: Contract, keys: Sequence[str], text: str) -> Any:
+    from orchestrator.cli.inputs import parse_json
+
+    if _wants_text(contract.schema or {}, keys):
+        return text
+    try:
+        return parse_json(text, "the value")
+    except UsageError:
+        return text
+
+
+def _wants_text(schema: Mapping[str, Any], keys: Sequence[str]) -> bool:
+    """Whether the schema says that only text can stand at the path; unknown turns of a schema answer no."""
+    node: Any = schema
+    for key in keys:
+        node = _referred(schema, node)
+        inner = node.get("items") if key.isdecimal() and "items" in node else node.get("properties", {}).get(key)
+        if not isinstance(inner, Mapping):
+            return False
+        node = inner
+    return bool(_referred(schema, node).get("type") == "string")
+
+
+def _referred(schema: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[str, Any]:
+    ref = node.get("$ref")
+    if not isinstance(ref, str):
+        return node
+    found = schema.get("$defs", {}).get(ref.rpartition("/")[2], {})
+    return found if isinstance(found, Mapping) else {}
+
+
+# --- files and the editor ---------------------------------------------------------------------------------------------
+
+
+def _read(file: str) -> bytes:
+    from orchestrator.cli.inputs import read_bytes
+
+    return read_bytes(file)
+
+
+def _suffix(contract: Contract) -> str:
+    return {"json": ".json", "markdown": ".md"}.get(contract.form, ".txt")
+
+
+def draft_file(root: Path, name: str, suffix: str) -> Path:
+    """A new empty private file (0600 in a 0700 folder) below the project's `.orch`. Raises ConfigError."""
+    folder = root / ".orch" / "edits"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.parent.chmod(0o700)
+        ignored = folder.parent / ".gitignore"
+        if not ignored.exists():
+            ignored.write_text("*\n", encoding="utf-8")
+        for count in range(1, 1000):
+            path = folder / (f"{name}{suffix}" if count == 1 else f"{name}-{count}{suffix}")
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                return path
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written: {error.strerror}", hint="Use --file or --set.") from error
+    raise ConfigError(f"{folder} is full of kept edits", hint="Remove those you do not need.")
+
+
+def call_editor(environment: Mapping[str, str], path: Path) -> None:
+    """Open the user's editor on the file and wait for it: its words as arguments, never through a shell."""
+    words = environment.get("VISUAL") or environment.get("EDITOR")
+    if not words:
+        raise UsageError("no editor is set", hint="Set $EDITOR, or use --set or --file.")
+    try:
+        done = subprocess.run([*shlex.split(words), str(path)], check=False)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f'the editor "{words}" cannot be started: {error}', hint="Set $EDITOR to a program."
+        ) from error
+    if done.returncode != 0:
+        raise UsageError(f"the editor ended with {done.returncode}: nothing was changed")

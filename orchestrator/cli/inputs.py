@@ -1,0 +1,101 @@
+"""What a run is given: a JSON object from a file or stdin, then single values, which win.
+
+Only the form is judged here; whether names, types and required values fit the pipeline is the library's question.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import Place, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.spec import PipelineSpec
+
+_HINT = 'An input file is one JSON object of input names: {"idea": "…"}.'
+
+
+def read_inputs(file: str | None, assignments: Sequence[str], spec: PipelineSpec) -> dict[str, Any]:
+    """The given values by input name: `--input`, overlaid by `--set k=v`. Raises UsageError."""
+    values = dict(read_object(file)) if file is not None else {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name:
+            raise UsageError(f'--set "{assignment}" has no value', hint="Write --set name=value.")
+        values[name] = _typed(name, text, spec)
+    return values
+
+
+def read_object(file: str) -> Mapping[str, Any]:
+    """The JSON object in a file (`-`: stdin). Raises UsageError that says what stands there instead, and where."""
+    name = "stdin" if file == "-" else file
+    try:
+        text = read_bytes(file).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} is not UTF-8 text (byte {error.start})", hint=_HINT) from error
+    value = parse_json(text, name, hint=_HINT)
+    if not isinstance(value, dict):
+        raise UsageError(f"{name} holds {_kind(value)}, not an object", hint=_HINT)
+    return value
+
+
+def parse_json(text: str, name: str, *, hint: str | None = None) -> Any:
+    """Strict JSON: no key twice, no NaN. `name` is what messages call the text. Raises UsageError with the place."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        place = Place(name, error.lineno, error.colno)
+        raise UsageError(f"{name} is not JSON: {error.msg}", hint=hint, place=place) from error
+    except RecursionError as error:
+        raise UsageError(f"{name} is nested too deeply", hint=hint) from error
+    except ValueError as error:
+        raise UsageError(f"{name} is not usable: {error}", hint=hint) from error
+
+
+def read_bytes(file: str) -> bytes:
+    """A file's bytes, or stdin's for `-`. Raises UsageError that says why it cannot be read."""
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except IsADirectoryError as error:
+        raise UsageError(f"{file} is a folder, not a file", hint="Name a file in it.") from error
+    except FileNotFoundError as error:
+        hint = "Relative paths are from the current folder, or from -C."
+        raise UsageError(f"there is no file {file}", hint=hint) from error
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f'"{twice}" is given twice')
+    return values
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _kind(value: Any) -> str:
+    kinds = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
+    return kinds.get(type(value), "null")
+
+
+def _typed(name: str, text: str, spec: PipelineSpec) -> Any:
+    """A `--set` value under the input's declared type; texts are taken as they are, contracts as JSON."""
+    declared = spec.inputs.get(name)
+    kind = declared.type if declared is not None else "string"
+    if kind in ("text", "string", "markdown", "file"):
+        return text
+    try:
+        return parse_json(text, "the value")
+    except UsageError as error:
+        wanted = {"integer": "an integer", "number": "a number", "boolean": "true or false"}
+        hint = f"{name} is declared as {kind}."
+        raise UsageError(f'--set {name}: "{text}" is not {wanted.get(kind, "JSON")}', hint=hint) from error

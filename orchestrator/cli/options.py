@@ -1,0 +1,105 @@
+"""Options that every command takes, before or after its name, and the state they fill."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from orchestrator.errors import UsageError
+
+
+@dataclass(slots=True)
+class State:
+    """What the command line said for the whole command; `prefix` is how to address this project in printed commands."""
+
+    json: bool = False
+    db: str | None = None
+    tenant: str = "-"
+    account: str = "-"
+    subject: str = "-"
+    trust: bool = False
+    prefix: str = "orch"
+    run_number: int | None = None
+
+    def command(self, text: str) -> str:
+        """A command the user can paste, for the project and database this one ran on."""
+        return f"{self.prefix} {text}"
+
+
+def state_of(context: click.Context) -> State:
+    """The state of this invocation; made by the root group."""
+    return context.ensure_object(State)
+
+
+def _store(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value is not None and parameter.name is not None:
+        setattr(state_of(context), parameter.name, value)
+
+
+def _enter(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """`-C` acts first: from here on every relative path is from that folder, as with git and make."""
+    if value is None:
+        return
+    try:
+        os.chdir(value)
+    except OSError as error:
+        raise UsageError(f"-C {value}: {(error.strerror or str(error)).lower()}", hint="Give a folder.") from error
+    state = state_of(context)
+    state.prefix += f" -C {shlex.quote(value)}"
+
+
+def _database(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        state = state_of(context)
+        state.db = value
+        if value.startswith("sqlite"):  # a server's URL may hold a password, which no hint may repeat
+            state.prefix += f" --db {shlex.quote(value)}"
+
+
+def shared_options() -> list[click.Parameter]:
+    """Fresh option objects for one command. None means not given, so that a later place never undoes an earlier one."""
+
+    def option(*names: str, callback: Callable[..., None] = _store, **more: Any) -> click.Option:
+        return click.Option(names, callback=callback, expose_value=False, **more)
+
+    return [
+        option("-C", "directory", callback=_enter, is_eager=True, metavar="DIR", help="Work in DIR (acts first)."),
+        option("--db", callback=_database, metavar="URL", help="Database, default sqlite:///<project>/.orch/orch.db."),
+        option("--json", is_flag=True, default=None, help="One JSON document on stdout."),
+        option("--tenant", metavar="ID", hidden=True, help="Whose data: tenant."),
+        option("--account", metavar="ID", hidden=True, help="Whose data: account."),
+        option("--subject", metavar="ID", hidden=True, help="Whose data: subject."),
+        option("--trust", is_flag=True, default=None, help="Trust this project's code and hosts."),
+    ]
+
+
+class Command(click.Command):
+    """A command that also takes the shared options. Returns its exit code; None is 0."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.params += shared_options()
+
+
+def command(name: str) -> Callable[[Callable[..., int | None]], Command]:
+    """Declare a command whose first argument is the `State`."""
+
+    def decorate(function: Callable[..., int | None]) -> Command:
+        return click.command(name, cls=Command)(_with_state(function))
+
+    return decorate
+
+
+def _with_state(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    from functools import wraps
+
+    @wraps(function)
+    def call(*args: Any, **values: Any) -> int | None:
+        return function(state_of(click.get_current_context()), *args, **values)
+
+    return call

@@ -1,0 +1,228 @@
+"""Live progress: what is finished scrolls by for good, what runs now stays at the foot.
+
+On a terminal the foot is redrawn (rich Live); elsewhere each event worth knowing is one plain line. A reader that has
+left (a closed pipe) silences the progress and never disturbs the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli.lines import Line, name_width, print_step, step_text
+from orchestrator.cli.options import State
+from orchestrator.cli.terminal import console, money, plural, show, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+    from orchestrator.values import Event
+
+
+@dataclass(slots=True)
+class _Running:
+    """A step under way, as far as its events have told."""
+
+    started: float
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: Decimal | None = None
+    now: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+class Progress(AbstractContextManager["Progress"]):
+    """A listener for the engine's events. Use as a context manager around the run."""
+
+    def __init__(self, state: State, names: Sequence[str]) -> None:
+        self.state = state
+        self.out: Console = console(stderr=state.json)
+        self.width = name_width(names)
+        self.running: dict[str, _Running] = {}
+        self.spent: Decimal | None = None
+        self.partial = False
+        self.steps = len(names)
+        self.ended = 0
+        self.stopping = False
+        self.silent = False
+        self.live: Live | None = None
+
+    def _start_live(self) -> None:
+        """From the first event on: before it, a question may still stand at the foot."""
+        from rich.live import Live
+
+        self.live = Live(
+            console=self.out, get_renderable=self._foot, refresh_per_second=8, transient=True, redirect_stderr=False
+        )
+        self.live.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def stop_asked(self) -> None:
+        """The first Ctrl-C: say that we are on it. Called from a signal handler, so only a mark is set."""
+        self.stopping = True
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "run.started":
+            self.state.run_number = event.data.get("number")
+        if self.silent:
+            return
+        handler = getattr(self, "_on_" + event.kind.replace(".", "_"), None)
+        try:
+            if self.live is None and self.out.is_terminal:
+                self._start_live()
+            if handler is not None:
+                handler(event)
+        except BrokenPipeError:
+            self.silent = True
+
+    # --- the run ------------------------------------------------------------------------------------------------------
+
+    def _on_run_started(self, event: Event) -> None:
+        from rich.text import Text
+
+        from orchestrator.trace.documents import host_names
+
+        data = event.data
+        self.steps = int(data.get("steps") or self.steps)
+        cap = data.get("cap_usd")
+        hosts = ", ".join(host_names(str(url) for url in data.get("hosts") or ()))
+        parts = [
+            str(data.get("pipeline", "")),
+            f"cap {money(Decimal(cap))}" if cap else "no cap",
+            f"sends to {hosts}" if hosts else "sends to no host",
+        ]
+        line = visible(" · ".join(parts), one_line=True)
+        show(self.out, Text.assemble((f"run {data.get('number')}", "bold"), f" · {line}"))
+
+    # --- a step -------------------------------------------------------------------------------------------------------
+
+    def _key(self, event: Event) -> str:
+        return f"{event.step}/{event.item}" if event.item else str(event.step)
+
+    def _step(self, event: Event) -> _Running:
+        return self.running.setdefault(self._key(event), _Running(started=time.monotonic()))
+
+    def _on_step_started(self, event: Event) -> None:
+        self.running[self._key(event)] = _Running(started=time.monotonic())
+
+    def _on_step_reused(self, event: Event) -> None:
+        self._finish(event, Line(self._key(event), "reused", notes=(f"kept v{event.data.get('version')}",)))
+
+    def _on_call_sent(self, event: Event) -> None:
+        step = self._step(event)
+        step.calls += 1
+        step.now = ""
+
+    def _on_call_retry(self, event: Event) -> None:
+        wait = float(event.data.get("wait") or 0)
+        step = self._step(event)
+        step.now = f"{event.data.get('why', 'failed')}; trying again in {wait:.0f}s"
+        self._say(event, step.now)
+
+    def _on_call_done(self, event: Event) -> None:
+        step, data = self._step(event), event.data
+        step.input_tokens += int(data.get("input_tokens") or 0)
+        step.output_tokens += int(data.get("output_tokens") or 0)
+        if data.get("cost_usd") is not None:
+            cost = Decimal(str(data["cost_usd"]))
+            step.cost = (step.cost or Decimal(0)) + cost
+            self.spent = (self.spent or Decimal(0)) + cost
+        else:
+            self.partial = True
+
+    def _on_step_reask(self, event: Event) -> None:
+        step = self._step(event)
+        reasons = "; ".join(str(reason) for reason in event.data.get("reasons") or ())
+        step.notes.append(f"re-asked: {reasons}")
+        step.now = f"re-asking: {reasons}"
+
+    def _on_step_note(self, event: Event) -> None:
+        self._step(event).notes.append(str(event.data.get("text", "")))
+
+    def _on_step_rebuilt(self, event: Event) -> None:
+        self._step(event).notes.append(f"thread rebuilt: {event.data.get('reason', '')}")
+
+    def _on_step_moved(self, event: Event) -> None:
+        inputs = ", ".join(str(name) for name in event.data.get("inputs") or ())
+        ending = "running again" if event.data.get("redo") else "kept, but stale"
+        self._say(event, f"{inputs} changed meanwhile: {ending}")
+
+    def _on_step_done(self, event: Event) -> None:
+        self._finish(event, self._line(event, "succeeded"))
+
+    def _on_step_failed(self, event: Event) -> None:
+        self._finish(event, self._line(event, "failed", *_why(event)))
+
+    def _on_step_waiting(self, event: Event) -> None:
+        self._finish(event, self._line(event, "waiting", *_why(event)))
+
+    def _line(self, event: Event, status: str, *notes: str) -> Line:
+        step, data = self._step(event), event.data
+        cost = data.get("cost_usd", step.cost)
+        return Line(
+            self._key(event),
+            status,
+            calls=int(data.get("calls", step.calls)),
+            input_tokens=int(data.get("input_tokens", step.input_tokens)),
+            output_tokens=int(data.get("output_tokens", step.output_tokens)),
+            cost_usd=Decimal(str(cost)) if cost is not None else None,
+            cost_partial=bool(data.get("cost_partial")),
+            seconds=float(data.get("seconds", time.monotonic() - step.started)),
+            notes=(*step.notes, *notes),
+        )
+
+    def _finish(self, event: Event, line: Line) -> None:
+        self.running.pop(self._key(event), None)
+        self.ended += 1
+        print_step(self.out, line, self.width)
+
+    def _say(self, event: Event, text: str) -> None:
+        """Something that passes: on a terminal it stands in the foot, elsewhere it is a line of its own."""
+        if self.live is None:
+            show(self.out, f"    {self._key(event)}: {visible(text, one_line=True)}")
+
+    # --- the foot -----------------------------------------------------------------------------------------------------
+
+    def _foot(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        now = time.monotonic()
+        rows: list[Any] = []
+        for name, step in list(self.running.items()):
+            line = Line(
+                name, "running", step.calls, step.input_tokens, step.output_tokens, step.cost, False, now - step.started
+            )
+            text = step_text(line, self.width)
+            if step.now:
+                text.append(f"  {visible(step.now, one_line=True)}", style="dim")
+            rows.append(text)
+        rows.append(Text(f"  {self._totals()}", style="dim"))
+        for row in rows:
+            row.no_wrap, row.overflow = True, "ellipsis"
+        return Group(*rows)
+
+    def _totals(self) -> str:
+        if self.stopping:
+            return "stopping: what is finished is kept (Ctrl-C again to quit at once)"
+        left = max(self.steps - self.ended, 0)
+        return f"{money(self.spent, partial=self.partial)} spent · {plural(left, 'step')} left"
+
+
+def _why(event: Event) -> tuple[str, ...]:
+    """The message, and the way out on a line of its own."""
+    data: dict[str, Any] = dict(event.data)
+    hint = data.get("hint")
+    return (str(data.get("message", "")), *((f"hint: {hint}",) if hint else ()))

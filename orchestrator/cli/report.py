@@ -1,0 +1,89 @@
+"""Errors, printed: one sentence, the place where it stands, the way out. With `--json` also as a document on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli.terminal import console, show, visible
+from orchestrator.errors import Diagnostic, InvalidProject, OrchError
+
+if TYPE_CHECKING:
+    from orchestrator.cli.options import State
+
+
+def print_document(document: Mapping[str, Any]) -> None:
+    """The one document of a `--json` command: ASCII only, so that no terminal or pipe can misread it (S27)."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=True, allow_nan=False, indent=2) + "\n")
+
+
+def error_document(error: OrchError) -> dict[str, Any]:
+    """`{"error": {code, message, file, line, column, hint}}`; all faults of an invalid project stand beside it."""
+    place = error.place
+    body: dict[str, Any] = {
+        "code": error.code,
+        "message": error.message,
+        "file": place.file if place else None,
+        "line": place.line or None if place else None,
+        "column": place.column or None if place else None,
+        "hint": error.hint,
+    }
+    document: dict[str, Any] = {"error": body}
+    if isinstance(error, InvalidProject):
+        document["diagnostics"] = [diagnostic_document(d) for d in error.diagnostics]
+    return document
+
+
+def diagnostic_document(diagnostic: Diagnostic) -> dict[str, Any]:
+    place = diagnostic.place
+    return {
+        "code": diagnostic.code,
+        "level": diagnostic.level,
+        "message": diagnostic.message,
+        "file": place.file if place else None,
+        "line": place.line or None if place else None,
+        "column": place.column or None if place else None,
+        "hint": diagnostic.hint,
+    }
+
+
+def report_error(error: OrchError, state: State) -> int:
+    """Print an expected error for people, with `--json` its document too, and return its exit code."""
+    if state.json:
+        print_document(error_document(error))
+    if isinstance(error, InvalidProject):
+        print_diagnostics(error.diagnostics)
+    else:
+        print_error(error)
+    return error.exit_code
+
+
+def print_error(error: OrchError) -> None:
+    """`error: …`, the place, `hint: …` on stderr."""
+    from rich.text import Text
+
+    out = console(stderr=True)
+    show(out, Text.assemble(("error: ", "bold red"), visible(error.message)))
+    if error.place is not None:
+        show(out, Text(f"  --> {visible(str(error.place), one_line=True)}", style="dim"))
+    if error.hint:
+        show(out, Text.assemble(("hint: ", "bold"), visible(error.hint)))
+
+
+def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
+    """Every fault with its line and caret on stderr."""
+    from orchestrator.diagnostics import format_diagnostics
+
+    show(console(stderr=True), visible(format_diagnostics(diagnostics)))
+
+
+def report_bug(error: Exception, state: State) -> None:
+    """Anything unexpected is our fault: say so, and give the traceback that a bug report needs."""
+    document = {"code": "bug", "message": f"{type(error).__name__}: {error}"}
+    if state.json:
+        print_document({"error": {**document, "file": None, "line": None, "column": None, "hint": None}})
+    sys.stderr.write(visible("".join(traceback.format_exception(error))))
+    sys.stderr.write("error: this is a bug in orch, sorry: what was committed is safe, the traceback says where\n")

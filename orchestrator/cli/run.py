@@ -1,0 +1,226 @@
+"""`run`, `resume`, `rerun`: the three ways a run is set going."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from orchestrator.cli.options import State, command
+from orchestrator.cli.refs import run_ref
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.cli.session import Desk
+    from orchestrator.engine import RunOptions, Services
+    from orchestrator.graph import Graph
+    from orchestrator.plan import Plan
+    from orchestrator.values import RunRow
+
+Work = Callable[["Services"], Awaitable["RunRow"]]
+
+
+@command("run")
+@click.argument("name", required=False)
+@click.option("--input", "-i", "file", metavar="FILE|-", help="JSON object of input names; - reads stdin.")
+@click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help="One input; wins over --input.")
+@click.option("-m", "--message", help="The run's message, in the user's own words.")
+@click.option("--session", metavar="NAME", help="Go on with this conversation; default: a new one.")
+@click.option("--cap", metavar="USD", help="The most this run may cost; overrides the pipeline's budget.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before the first paid call.")
+def run(
+    state: State,
+    name: str | None,
+    file: str | None,
+    assignments: tuple[str, ...],
+    message: str | None,
+    session: str | None,
+    cap: str | None,
+    yes: bool,
+) -> int:
+    """Run a pipeline.
+
+    NAME may be left out where the project has one pipeline.
+    """
+    from orchestrator.cli.inputs import read_inputs
+    from orchestrator.cli.session import open_desk
+    from orchestrator.engine import RunOptions, check_inputs
+
+    cap_usd = money_option("--cap", cap)
+    desk = open_desk(state)
+    graph = desk.graph(name, require_model=True)
+    inputs = read_inputs(file, assignments, graph.spec)
+    check_inputs(graph, inputs)
+    options = RunOptions(inputs=inputs, message=message, session=session, cap_usd=cap_usd)
+    return start(desk, graph, options, ask=not yes)
+
+
+def start(desk: Desk, graph: Graph, options: RunOptions, *, ask: bool) -> int:
+    """Plan, ask where money is at stake and someone is there to answer, then run to the end."""
+    from orchestrator.engine import start_run
+    from orchestrator.plan import plan_new
+
+    async def work(services: Services) -> RunRow:
+        plan = await plan_new(services, graph, options.inputs)
+        confirm(desk.state, plan, options.cap_usd or (graph.spec.budget.usd if graph.spec.budget else None), ask=ask)
+        return await start_run(services, graph, options)
+
+    return carry_out(desk, graph, work)
+
+
+@command("resume")
+@click.argument("reference", metavar="[RUN]", default="last")
+@click.option("--cap", metavar="USD", help="Raise (or set) the run's cap.")
+@click.option("--take-over", is_flag=True, help="Take the run from a process that still looks alive.")
+@click.option("--tool", "tools", metavar="CALL_ID=retry|done:JSON|tell", multiple=True, help="A tool in doubt.")
+@click.option("--settle", "settles", metavar="STEP=head|draft", multiple=True, help="Keep your edit or the draft.")
+def resume(
+    state: State, reference: str, cap: str | None, take_over: bool, tools: tuple[str, ...], settles: tuple[str, ...]
+) -> int:
+    """Go on with a run; finished steps are not repeated.
+
+    RUN is the last one by default.
+    """
+    from orchestrator.cli.session import find_run, open_desk
+    from orchestrator.engine import resume_run
+
+    cap_usd = money_option("--cap", cap)
+    decisions, settled = _decisions(tools), _settles(settles)
+    desk = open_desk(state)
+    found = find_run(desk, run_ref(reference))
+    graph = desk.graph_of(found, require_model=True)
+
+    async def work(services: Services) -> RunRow:
+        row = await services.store.run(found.id)
+        return await resume_run(
+            services, graph, row, cap_usd=cap_usd, take_over=take_over, tools=decisions, settle=settled
+        )
+
+    return carry_out(desk, graph, work)
+
+
+@command("rerun")
+@click.argument("reference", metavar="[RUN]", default="last")
+@click.option("--from", "steps", metavar="STEP", multiple=True, required=True, help="Where to begin again.")
+def rerun(state: State, reference: str, steps: tuple[str, ...]) -> int:
+    """Run again from a step, as a new run that shares what is unchanged."""
+    from orchestrator.cli.session import find_run, known_steps, open_desk
+    from orchestrator.engine import rerun as rerun_run
+
+    desk = open_desk(state)
+    found = find_run(desk, run_ref(reference))
+    graph = desk.graph_of(found, require_model=True)
+    known_steps(graph, steps)
+
+    async def work(services: Services) -> RunRow:
+        return await rerun_run(services, graph, await services.store.run(found.id), steps)
+
+    return carry_out(desk, graph, work)
+
+
+def carry_out(desk: Desk, graph: Graph, work: Work) -> int:
+    """Run the engine's coroutine under live progress, then print how it ended. Returns the exit code."""
+    from orchestrator.cli.progress import Progress
+    from orchestrator.cli.session import drive, services
+
+    progress = Progress(desk.state, list(graph.steps))
+
+    async def main() -> int:
+        async with services(desk, progress) as opened:
+            try:
+                with progress:
+                    row = await work(opened)
+            except asyncio.CancelledError:
+                await _paused(desk.state, opened, graph)
+                raise
+            return await _ending(desk.state, opened, graph, row)
+
+    return drive(main, on_stop=progress.stop_asked)
+
+
+async def _ending(state: State, services: Services, graph: Graph, row: RunRow) -> int:
+    from orchestrator.cli.outcome import exit_code, print_outputs, print_run_document, print_summary
+
+    steps = await services.store.steps(row.id)
+    if row.status == "succeeded" and not state.json:
+        await print_outputs(state, services.store, row, graph, limit=240)
+    print_summary(state, row, steps)
+    if state.json:
+        await print_run_document(services.store, row, graph)
+    return exit_code(row, steps)
+
+
+async def _paused(state: State, services: Services, graph: Graph) -> None:
+    """Interrupted by a person: the engine has released the run; a program still gets its document."""
+    from orchestrator.cli.outcome import print_run_document
+
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+    if state.json and state.run_number is not None:
+        await print_run_document(services.store, await services.store.run(state.run_number), graph)
+
+
+def confirm(state: State, plan: Plan, cap: Decimal | None, *, ask: bool) -> None:
+    """Before the first paid call: where it goes, what it may cost, the cap; and a question where someone can answer."""
+    from orchestrator.cli.session import plain_interrupts
+    from orchestrator.cli.terminal import console, cost_range, money, show, visible
+    from orchestrator.trace.documents import host_names
+
+    names = host_names(plan.hosts)
+    if not names:
+        return
+    out = console(stderr=state.json)
+    hosts = visible(", ".join(names), one_line=True)
+    limit = f"cap {money(cap)}" if cap is not None else "no cap"
+    show(out, f"sends to {hosts} · {cost_range(plan.cost_low_usd, plan.cost_high_usd)} · {limit}")
+    if not ask or not (sys.stdin.isatty() and out.is_terminal):
+        return
+    with plain_interrupts():
+        if not click.confirm("Go on?", default=True, err=True):
+            click.echo("Nothing was sent.", err=True)
+            raise click.Abort
+
+
+def money_option(name: str, text: str | None) -> Decimal | None:
+    """A dollar amount as typed: `4`, `4.00`, `$4`. Raises UsageError."""
+    if text is None:
+        return None
+    try:
+        amount = Decimal(text.removeprefix("$"))
+    except InvalidOperation:
+        amount = Decimal(-1)
+    if not amount.is_finite() or amount < 0:
+        raise UsageError(f'{name} "{text}" is not an amount of dollars', hint=f"Write {name} 4.00.")
+    return amount
+
+
+def _decisions(tools: Sequence[str]) -> dict[str, str]:
+    decisions: dict[str, str] = {}
+    for text in tools:
+        call_id, equals, answer = text.partition("=")
+        if not equals or not call_id or not (answer in ("retry", "tell") or answer.startswith("done:")):
+            raise UsageError(
+                f'--tool "{text}" is no decision',
+                hint="Write --tool CALL_ID=retry (run it again), =done:JSON (it was done, with this result) or =tell.",
+            )
+        decisions[call_id] = answer
+    return decisions
+
+
+def _settles(settles: Sequence[str]) -> Mapping[str, Literal["head", "draft"]]:
+    settled: dict[str, Literal["head", "draft"]] = {}
+    for text in settles:
+        step, _, keep = text.partition("=")
+        if keep == "head":
+            settled[step] = "head"
+        elif keep == "draft":
+            settled[step] = "draft"
+        else:
+            hint = "Write --settle STEP=head (your edit) or STEP=draft (what the step made)."
+            raise UsageError(f'--settle "{text}" is no decision', hint=hint)
+    return settled

@@ -1,0 +1,186 @@
+"""What a command needs of the library: the project, its settings, a graph, a database; and one event loop to run in.
+
+Ctrl-C is a request, not an accident: the first one cancels the command's task and waits until the engine has released
+the run as paused; the second ends the process at once, which the store survives by design.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from orchestrator.cli.options import State
+from orchestrator.errors import EXIT_INTERRUPTED, OrchError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.engine import Services
+    from orchestrator.graph import Graph
+    from orchestrator.project import Project
+    from orchestrator.settings import Settings
+    from orchestrator.store import Store
+    from orchestrator.values import Event, RunRow, Scope
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A command's project and settings, read once."""
+
+    state: State
+    project: Project
+    settings: Settings
+
+    @property
+    def scope(self) -> Scope:
+        from orchestrator.values import Scope
+
+        return Scope(self.state.tenant, self.state.account, self.state.subject)
+
+    def graph(self, name: str | None, *, require_model: bool = False) -> Graph:
+        """The pipeline of that name, checked; None = the only one. Raises UsageError, InvalidProject, ConfigError."""
+        from orchestrator.graph import build_graph
+
+        path = self.project.pipeline(name)
+        return build_graph(self.project, self.settings, path, require_model=require_model)
+
+    def graph_of(self, run: RunRow, *, require_model: bool = False) -> Graph:
+        """The run's pipeline as it is declared now."""
+        from orchestrator.graph import build_graph
+
+        path = self.project.root / run.file
+        if not path.is_file():
+            path = self.project.pipeline(run.pipeline)
+        return build_graph(self.project, self.settings, path, require_model=require_model)
+
+    def known_graph(self, run: RunRow) -> Graph | None:
+        """The run's pipeline for labels and staleness, or None where it is broken now: looking must still work."""
+        try:
+            return self.graph_of(run)
+        except OrchError:
+            return None
+
+
+def open_desk(state: State) -> Desk:
+    """Find the project from the current folder and read its settings. Raises ConfigError."""
+    from orchestrator.project import find_project
+    from orchestrator.settings import load_settings
+
+    project = find_project(Path.cwd())
+    return Desk(state, project, load_settings(project, os.environ, db=state.db))
+
+
+def ignore(event: Event) -> None:
+    """A listener for commands that show no progress."""
+
+
+@asynccontextmanager
+async def services(desk: Desk, listener: Callable[[Event], None] = ignore) -> AsyncIterator[Services]:
+    """Everything the engine works with, opened for one command."""
+    from orchestrator.engine import open_services
+
+    async with open_services(desk.project, desk.settings, scope=desk.scope, listener=listener) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def reading(desk: Desk) -> AsyncIterator[Store]:
+    """The database alone, for commands that only look. A project without one has no runs, and is left so."""
+    from orchestrator.store import open_store
+
+    missing = database_file(desk.settings.db)
+    if missing is not None and not missing.exists():
+        raise UsageError("there are no runs yet", hint=f"{desk.state.command('run')} makes the first one.")
+    store = open_store(desk.settings.db, desk.scope, secrets=desk.settings.secret_values())
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def find_run(desk: Desk, reference: str) -> RunRow:
+    """The run a reference names, read before the engine is opened: its pipeline decides what to open."""
+
+    async def main() -> RunRow:
+        async with reading(desk) as store:
+            return await store.run(reference)
+
+    return drive(main)
+
+
+def known_steps(graph: Graph, names: Sequence[str]) -> None:
+    """Raises UsageError with the nearest word for a name that is no step of the pipeline."""
+    for name in names:
+        if name not in graph.steps:
+            near = get_close_matches(name, graph.steps, n=1)
+            hint = f'Did you mean "{near[0]}"?' if near else f"Its steps: {', '.join(graph.steps)}."
+            raise UsageError(f'{graph.name} has no step "{name}"', hint=hint)
+
+
+def database_file(url: str) -> Path | None:
+    """The file of a SQLite URL; None for servers and for databases in memory."""
+    scheme, _, path = url.partition(":///")
+    return Path(path) if scheme == "sqlite" and path and path != ":memory:" else None
+
+
+def drive(main: Callable[[], Coroutine[Any, Any, T]], on_stop: Callable[[], None] = lambda: None) -> T:
+    """Run a command's coroutine. The first Ctrl-C calls `on_stop` and cancels it; KeyboardInterrupt follows when it has
+    ended. The second one ends the process with 130."""
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        task = loop.create_task(main())
+        with _interruptible(loop, task, on_stop) as stops:
+            try:
+                return loop.run_until_complete(task)
+            except asyncio.CancelledError:
+                if stops:
+                    raise KeyboardInterrupt from None
+                raise StoreError("the work was cancelled", hint="Run orch resume to go on.") from None
+
+
+@contextmanager
+def _interruptible(
+    loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], on_stop: Callable[[], None]
+) -> Iterator[list[int]]:
+    """SIGINT as a request while the block runs. Yields the list of requests seen. Only a main thread gets signals."""
+    stops: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        stops.append(number)
+        if len(stops) > 1:
+            sys.stderr.write("\x1b[?25h" if sys.stderr.isatty() else "")
+            sys.stderr.flush()
+            os._exit(EXIT_INTERRUPTED)
+        on_stop()
+        loop.call_soon_threadsafe(task.cancel)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stops
+        return
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield stops
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def plain_interrupts() -> Iterator[None]:
+    """While a question waits for an answer, Ctrl-C interrupts it as everywhere else: nothing is running yet."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

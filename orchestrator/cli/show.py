@@ -1,0 +1,276 @@
+"""`show` and `runs`: what a run is, what it made, and what lies in the database."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.lines import MARKS, Line, name_width, print_step
+from orchestrator.cli.options import State, command
+from orchestrator.cli.outcome import next_commands, print_run_document, stale_by_step, value_of
+from orchestrator.cli.refs import StepRef, run_ref, step_ref
+from orchestrator.cli.report import print_document
+from orchestrator.cli.terminal import console, excerpt, money, plural, visible
+from orchestrator.cli.terminal import show as put
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rich.console import Console
+
+    from orchestrator.cli.session import Desk
+    from orchestrator.contracts import Contract
+    from orchestrator.graph import Graph
+    from orchestrator.store import Store
+    from orchestrator.values import Artifact, RunRow, StepRow
+
+
+@command("show")
+@click.argument("reference", metavar="[RUN|RUN/STEP[@N]]", default="last")
+def show(state: State, reference: str) -> int:
+    """Show a run, or the artifact of a step.
+
+    RUN is the last one by default; RUN/STEP@N shows version N.
+    """
+    from orchestrator.cli.session import drive, open_desk, reading
+
+    step = step_ref(reference) if "/" in reference else None
+    run = run_ref(reference) if step is None else step.run
+    desk = open_desk(state)
+
+    async def main() -> None:
+        async with reading(desk) as store:
+            row = await store.run(run)
+            if step is None:
+                await _show_run(desk, store, row)
+            else:
+                await _show_step(desk, store, row, step)
+
+    drive(main)
+    return 0
+
+
+# --- a run ------------------------------------------------------------------------------------------------------------
+
+
+async def _show_run(desk: Desk, store: Store, run: RunRow) -> None:
+    graph = desk.known_graph(run)
+    if desk.state.json:
+        await print_run_document(store, run, graph)
+        return
+    steps = await store.steps(run.id)
+    reasons = stale_by_step(graph, steps)
+    out = console()
+    _print_head(out, run, steps)
+    work = [step for step in steps if step.kind != "input"]
+    names = {step.name: _label(step) for step in work}
+    width = name_width(list(names.values()))
+    for step in work:
+        print_step(out, _line(step, names[step.name], reasons), width)
+    if run.error is not None:
+        put(out, f"  {visible(run.error.message)}")
+        if run.error.hint:
+            put(out, f"  hint: {visible(run.error.hint)}")
+    if graph is None:
+        put(out, f"  the pipeline cannot be loaded now, so staleness is not known: {desk.state.command('check')}")
+    else:
+        await _print_outputs(out, store, run, graph, work)
+    for hint in next_commands(desk.state, run, work):
+        put(out, f"  {hint}")
+
+
+def _print_head(out: Console, run: RunRow, steps: Sequence[StepRow]) -> None:
+    from rich.text import Text
+
+    from orchestrator.trace.documents import total_cost
+
+    cost, partial = total_cost(steps)
+    parts = [
+        run.pipeline,
+        run.status,
+        _moment(run.created_at),
+        *([f"from run {run.parent_number}"] if run.parent_number is not None else []),
+        f"{money(cost, partial=partial)}{f' of {money(run.cap_usd)}' if run.cap_usd is not None else ''}",
+    ]
+    put(out, Text.assemble((f"run {run.number}", "bold"), visible(f" · {' · '.join(parts)}")))
+    if run.message:
+        put(out, f"  message: {excerpt(run.message)}")
+    inputs = [step for step in steps if step.kind == "input" and step.head is not None and step.head.version > 1]
+    for step in inputs:
+        put(out, f"  input {_label(step)} was changed by {visible(step.head.author if step.head else '')}")
+
+
+def _label(step: StepRow) -> str:
+    name = f"{step.name}/{step.item}" if step.item else step.name
+    return f"{name}@{step.head.version}" if step.head else name
+
+
+def _line(step: StepRow, label: str, reasons: Mapping[str, Sequence[str]]) -> Line:
+    why = reasons.get(step.name, ())
+    stale = step.stale or bool(why)
+    notes = [f"stale: {reason}" for reason in why] or (["stale"] if stale else [])
+    if step.reasks:
+        notes.append(f"re-asked {step.reasks} ×")
+    if step.draft is not None:
+        notes.append(f"a draft (v{step.draft.version}) waits beside your edit: resume --settle {step.name}=head|draft")
+    if step.error is not None:
+        notes += [step.error.message, *([f"hint: {step.error.hint}"] if step.error.hint else [])]
+    if step.status in ("pending", "running", "ready", "skipped", "cancelled"):
+        notes.insert(0, step.status)
+    return Line(
+        label,
+        "stale" if stale and step.status == "succeeded" else step.status,
+        calls=step.calls,
+        input_tokens=step.usage.input_tokens,
+        output_tokens=step.usage.output_tokens,
+        cost_usd=step.cost_usd,
+        cost_partial=step.cost_partial,
+        seconds=step.seconds if step.calls or step.seconds else None,
+        notes=tuple(notes),
+    )
+
+
+async def _print_outputs(out: Console, store: Store, run: RunRow, graph: Graph, steps: Sequence[StepRow]) -> None:
+    from rich.text import Text
+
+    made = {step.name for step in steps if step.head is not None}
+    for name in graph.outputs:
+        if name in made:
+            text = plain(value_of(await store.artifact(run.id, name), graph))
+            put(out, Text.assemble("  ", (name, "bold"), f": {excerpt(text, 240)}"))
+
+
+# --- an artifact ------------------------------------------------------------------------------------------------------
+
+
+async def _show_step(desk: Desk, store: Store, run: RunRow, ref: StepRef) -> None:
+    artifact = await store.artifact(run.id, ref.step, None, ref.version)
+    graph = desk.known_graph(run)
+    if desk.state.json:
+        print_document(await artifact_json(store, run, artifact, graph))
+    else:
+        _print_artifact(run, artifact, contract_of(graph, artifact), await _read_by(store, artifact), graph)
+
+
+async def artifact_json(store: Store, run: RunRow, artifact: Artifact, graph: Graph | None) -> dict[str, Any]:
+    """The artifact document of one version, with its label as the contract says it now."""
+    from orchestrator.trace.documents import artifact_document
+
+    version = artifact.version
+    contract = contract_of(graph, artifact)
+    others = {other.id: other.version for other in await store.versions(run.id, version.step, version.item)}
+    return artifact_document(
+        artifact,
+        value_of(artifact, graph),
+        run=run.number,
+        about=contract.about if contract else None,
+        not_for=contract.not_for if contract else (),
+        parent=others.get(version.parent_id) if version.parent_id else None,
+        read_by=await _read_by(store, artifact),
+    )
+
+
+async def _read_by(store: Store, artifact: Artifact) -> tuple[str, ...]:
+    return await store.readers(artifact.version.id)
+
+
+def contract_of(graph: Graph | None, artifact: Artifact) -> Contract | None:
+    """The contract of an artifact's step or input as it is declared now."""
+    name = artifact.version.step
+    node = None if graph is None else graph.steps.get(name) or graph.inputs.get(name)
+    return node.contract if node is not None else None
+
+
+def _print_artifact(
+    run: RunRow, artifact: Artifact, contract: Contract | None, readers: Sequence[str], graph: Graph | None
+) -> None:
+    from rich.text import Text
+
+    version, out = artifact.version, console()
+    parts = [
+        version.contract,
+        version.sensitivity,
+        f"by {version.author} ({version.origin})",
+        _moment(version.created_at),
+        f"read by {', '.join(readers)}" if readers else "read by no step",
+    ]
+    title = f"{run.number}/{version.step}@{version.version}"
+    put(out, Text.assemble((title, "bold"), visible(f" · {' · '.join(parts)}", one_line=True)))
+    if version.draft:
+        put(out, "  a draft: it is not the current version")
+    if contract is not None:
+        put(out, Text.assemble("  ", ("About: ", "bold"), visible(contract.about, one_line=True)))
+        for guard in contract.not_for:
+            put(out, Text.assemble("  ", ("Not for: ", "bold"), visible(guard, one_line=True)))
+    for guard in version.guards:
+        put(out, Text.assemble("  ", ("Not for: ", "bold"), visible(guard, one_line=True)))
+    put(out, "  ---")
+    put(out, visible(pretty(value_of(artifact, graph))))
+    for path, basis in version.facts.items():
+        put(out, f"  {path}: {basis.basis}, “{excerpt(basis.quote)}” ({visible(basis.source, one_line=True)})")
+
+
+def pretty(value: Any) -> str:
+    """A value for reading: text as it is, data indented."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def plain(value: Any) -> str:
+    """A value as one piece of text, for excerpts."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _moment(time: datetime) -> str:
+    return time.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+# --- the list ---------------------------------------------------------------------------------------------------------
+
+
+@command("runs")
+@click.argument("action", type=click.Choice(["ls"]), default="ls", metavar="[ls]")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+def runs(state: State, action: str, limit: int) -> int:
+    """List the runs of this project.
+
+    Newest first.
+    """
+    from orchestrator.cli.session import database_file, drive, open_desk, reading
+    from orchestrator.trace.documents import runs_document
+
+    desk = open_desk(state)
+    missing = database_file(desk.settings.db)
+
+    async def main() -> tuple[RunRow, ...]:
+        async with reading(desk) as store:
+            return await store.runs(limit)
+
+    rows = () if missing is not None and not missing.exists() else drive(main)
+    if state.json:
+        print_document(runs_document(rows))
+    else:
+        _print_runs(state, rows, limit)
+    return 0
+
+
+def _print_runs(state: State, rows: Sequence[RunRow], limit: int) -> None:
+    from rich.text import Text
+
+    out = console()
+    if not rows:
+        put(out, f"no runs yet: {state.command('run')} makes the first one")
+        return
+    width = max(len(str(row.number)) for row in rows)
+    names = name_width([row.pipeline for row in rows])
+    for row in rows:
+        mark, style = MARKS.get(row.status, ("·", ""))
+        parent = f"  from {row.parent_number}" if row.parent_number is not None else ""
+        error = f"  {excerpt(row.error.message, 100)}" if row.error else ""
+        name = excerpt(row.pipeline, 32)
+        line = f" {row.number:>{width}}  {name:<{names}}  {row.status:<9}  {_moment(row.created_at)}"
+        put(out, Text.assemble("  ", (mark, style), line, (parent + error, "dim")))
+    if len(rows) == limit:
+        put(out, Text(f"  the newest {plural(limit, 'run')}; --limit shows more", style="dim"))

@@ -1,0 +1,120 @@
+"""What people read: one console, foreign text made harmless, and small numbers written the same way everywhere.
+
+Everything that a model, a file or a server wrote is foreign. It reaches the terminal without markup, without
+highlighting, and with its control, C1 and bidirectional characters spelled out, so that it can neither move the
+cursor nor reorder a line (S27).
+"""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+# Cf holds joiners that real scripts need; only those that reorder text or hide a line end are spelled out.
+_REORDERING = frozenset("\u061c\u200e\u200f\u2028\u2029\ufeff") | {
+    chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+_KEPT = frozenset("\n\t")
+
+
+def visible(text: str, *, one_line: bool = False) -> str:
+    """Foreign text for a terminal: dangerous characters spelled out; line ends stay unless `one_line`."""
+    text = " ".join(text.split()) if one_line else text.replace("\r\n", "\n")
+    return "".join(_spelled(char) if _dangerous(char) else char for char in text)
+
+
+def _dangerous(char: str) -> bool:
+    if char in _KEPT:
+        return False
+    return char in _REORDERING or unicodedata.category(char) in ("Cc", "Cs")
+
+
+def _spelled(char: str) -> str:
+    code = ord(char)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console for the stream as it is now; never interprets what it is given."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=False)
+
+
+def lenient_streams() -> None:
+    """A terminal that cannot show a character shows its escape; printing never fails for a character set."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def show(out: Console, text: Text | str, *, indent: int = 0) -> None:
+    """Print a line or paragraph: wrapped with a hanging indent on a terminal, one unbroken line elsewhere."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    body = Text(text) if isinstance(text, str) else text
+    if out.is_terminal:
+        out.print(Padding(body, (0, 0, 0, indent)) if indent else body)
+    else:
+        out.print(Text(" " * indent) + body if indent else body, soft_wrap=True)
+
+
+def excerpt(text: str, limit: int = 200) -> str:
+    """The beginning of a foreign text on one line."""
+    line = visible(text, one_line=True)
+    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def money(usd: Decimal | None, *, partial: bool = False) -> str:
+    """`$0.0114`; `–` where nothing is priced; `≥` where a part is unknown."""
+    if usd is None:
+        return "–"
+    if usd and abs(usd) < Decimal("0.0001"):
+        written = "<$0.0001"
+    else:
+        places = Decimal("0.01") if abs(usd) >= 1 else Decimal("0.0001")
+        written = f"${usd.quantize(places):f}" if usd else "$0"
+    return f"≥{written}" if partial else written
+
+
+def cost_range(low: Decimal | None, high: Decimal | None) -> str:
+    """`$0.02–0.11`, or what is known of it."""
+    if low is None and high is None:
+        return "price unknown"
+    if low is None or high is None or money(low) == money(high):
+        return money(high if high is not None else low)
+    return f"{money(low)}–{money(high).removeprefix('$')}"
+
+
+def tokens(count: int) -> str:
+    """`1.2k`; exact below 100."""
+    if count < 100:
+        return str(count)
+    if count < 99_950:
+        return f"{count / 1000:.1f}k"
+    return f"{count / 1000:.0f}k" if count < 999_500 else f"{count / 1_000_000:.1f}M"
+
+
+def duration(seconds: float) -> str:
+    """`3.1s`, `2m05s`, `1h02m`."""
+    if seconds < 59.95:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02d}s"
+    return f"{minutes // 60}h{minutes % 60:02d}m"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 call`, `2 calls`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

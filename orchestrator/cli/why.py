@@ -1,0 +1,142 @@
+"""`why`: what a step's model saw, block by block, and what it did not see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.options import State, command
+from orchestrator.cli.refs import StepRef, step_ref
+from orchestrator.cli.report import print_document
+from orchestrator.cli.terminal import console, excerpt, money, show, tokens, visible
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from orchestrator.store import Store
+    from orchestrator.store.records import Journal
+    from orchestrator.values import RunRow
+
+
+@command("why")
+@click.argument("reference", metavar="RUN/STEP")
+@click.option("--text", is_flag=True, help="Print the exact text of every request.")
+def why(state: State, reference: str, text: bool) -> int:
+    """Explain what a step's model saw, and what it did not see.
+
+    Every block with the rule that chose it, its guards and tokens; every candidate left out, with the reason.
+    """
+    from orchestrator.cli.session import drive, open_desk, reading
+    from orchestrator.trace.why import request_text, why_document
+
+    ref = step_ref(reference)
+    desk = open_desk(state)
+
+    async def main() -> tuple[RunRow, Journal, str | None]:
+        async with reading(desk) as store:
+            run = await store.run(ref.run)
+            return run, await _journal(store, run, ref), await _output(store, run, ref.step)
+
+    run, journal, output = drive(main)
+    document = why_document(journal, ref.step, None, output)
+    if state.json:
+        print_document({**document, **({"text": request_text(journal.threads)} if text else {})})
+    elif text:
+        show(console(), visible(request_text(journal.threads)))
+    else:
+        _print(console(), document, run.number)
+    return 0
+
+
+async def _journal(store: Store, run: RunRow, ref: StepRef) -> Journal:
+    """The newest attempt of the step; for an artifact shared from a parent run, the attempt that made it there."""
+    found = {step.name: step for step in await store.steps(run.id)}
+    step = found.get(ref.step)
+    if step is None:
+        known = ", ".join(name for name, row in found.items() if row.kind != "input")
+        raise UsageError(f'run {run.number} has no step "{ref.step}"', hint=f"Its steps: {known}.")
+    if step.kind == "input":
+        hint = f"orch show {run.number}/{ref.step} prints it."
+        raise UsageError(f'"{ref.step}" is an input: nothing was asked for it', hint=hint)
+    attempts = await store.attempts(run.id, ref.step)
+    if not attempts and step.head is not None:
+        attempts = await store.attempts(step.head.run_id, ref.step)
+    if not attempts:
+        raise UsageError(
+            f'"{ref.step}" has not started in run {run.number}', hint=f"orch plan {run.number} says what will run."
+        )
+    return await store.journal(attempts[-1].id)
+
+
+async def _output(store: Store, run: RunRow, step: str) -> str | None:
+    """The newest text the step itself made: what its blocks are looked for in. A person's edit is not the model's use."""
+    made = [v for v in await store.versions(run.id, step) if v.origin in ("model", "function")]
+    if not made:
+        return None
+    newest = max(made, key=lambda version: version.version)
+    return (await store.artifact(run.id, step, None, newest.version)).body.decode("utf-8", errors="replace")
+
+
+def _print(out: Console, document: dict[str, Any], number: int) -> None:
+    from rich.text import Text
+
+    calls = [call for thread in document["threads"] for call in thread["calls"]]
+    reported = sum(call["input_tokens"] or 0 for call in calls[:1])
+    numbers = f"{tokens(document['estimate_tokens'])} tokens estimated"
+    if reported:
+        numbers += f", {tokens(reported)} by the provider"
+    title = f"{number}/{document['step']}"
+    state = f" · attempt {document['attempt']} · {document['state']} · "
+    show(out, Text.assemble((title, "bold"), state, numbers if calls else "no model was called"))
+    for thread in document["threads"]:
+        _print_thread(out, thread)
+    _print_blocks(out, document["blocks"])
+    if document["left_out"]:
+        show(out, "  not sent")
+        for left in document["left_out"]:
+            show(out, f"    {visible(left['source'], one_line=True)}  ({visible(left['reason'], one_line=True)})")
+    if not calls and document["reads"]:
+        show(out, "  read")
+        for read in document["reads"]:
+            version = f"@{read['version']}" if read["version"] is not None else " (default)"
+            show(out, f"    {visible(read['source'], one_line=True)}{version}")
+
+
+def _print_thread(out: Console, thread: dict[str, Any]) -> None:
+    from decimal import Decimal
+
+    show(out, f"  thread {visible(thread['name'], one_line=True)} · {visible(thread['model'], one_line=True)}")
+    for call in thread["calls"]:
+        chained = f"on {call['previous_response_id']}" if call["previous_response_id"] else "starts from nothing"
+        if call["rung"] != "chain":
+            chained = f"{call['rung']} of the whole thread"
+        usage = ""
+        if call["input_tokens"] is not None:
+            usage = f"{tokens(call['input_tokens'])}→{tokens(call['output_tokens'] or 0)}"
+        cost = money(Decimal(call["cost_usd"])) if call["cost_usd"] is not None else "–"
+        line = f"    {call['seq']}  {call['source']:<11}  {chained}  {usage}  {cost}  {call['outcome']}"
+        show(out, visible(line + (f": {excerpt(call['reason'])}" if call["reason"] else "")))
+
+
+def _print_blocks(out: Console, blocks: Sequence[dict[str, Any]]) -> None:
+    from rich.text import Text
+
+    if blocks:
+        show(out, "  sent")
+    for block in blocks:
+        version = f"@{block['version']}" if block["version"] is not None else ""
+        fields = f" .{', .'.join(block['fields'])}" if block["fields"] else ""
+        name = visible(f"{block['source']}{version}{fields}", one_line=True)
+        used = " · used in the output" if block["used"] else ""
+        rule = visible(block["rule"], one_line=True)
+        show(
+            out,
+            Text.assemble(f"    {tokens(block['tokens']):>6}  ", (name, "bold"), f"  {block['layer']} · {rule}{used}"),
+        )
+        if block["about"]:
+            show(out, f"about: {visible(block['about'], one_line=True)}", indent=12)
+        for guard in block["guards"]:
+            show(out, f"guard sent: “{visible(guard, one_line=True)}”", indent=12)

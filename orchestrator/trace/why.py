@@ -1,0 +1,138 @@
+"""What did this step's model see? Read back from the attempt's journal, never computed anew.
+
+The journal holds the thread as it was composed: every block with the rule that chose it, its label, its guards and its
+tokens, and every candidate that was left out with the reason. So this answers for what was sent then, whatever the
+project and the artifacts have become since.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from orchestrator.ids import is_synthetic
+from orchestrator.trace.documents import WHY, usd
+from orchestrator.values import Block, CallRow, Item, LeftOut, OutputItem, TextItem, ToolOutput
+
+if TYPE_CHECKING:
+    from orchestrator.store.records import Journal, ThreadJournal
+
+_WORD: Final = re.compile(r"\w+")
+_RUN: Final = 4
+
+
+def why_document(journal: Journal, step: str, item: str | None, output: str | None) -> dict[str, Any]:
+    """`orch.why/1` of one attempt. `output` is the text it made, if any: a block counts as used where a number or a
+    run of words of it stands there again."""
+    return {
+        "schema": WHY,
+        "step": step,
+        "item": item,
+        "attempt": journal.attempt.number,
+        "state": journal.attempt.state,
+        "threads": [_thread(thread, journal.attempt.inputs_hash) for thread in journal.threads],
+        "blocks": [_block(block, output) for thread in journal.threads for block in thread.prompt.blocks],
+        "left_out": [_left_out(left) for thread in journal.threads for left in thread.left_out],
+        "reads": [{"source": read.name, "version": read.version} for read in journal.reads],
+        "estimate_tokens": sum(_estimate(thread) for thread in journal.threads),
+    }
+
+
+def request_text(threads: Sequence[ThreadJournal]) -> str:
+    """The text of every request of an attempt, in order: system and user message, then only what each call added."""
+    return "\n\n".join(part for thread in threads for part in _thread_text(thread))
+
+
+def prompt_text(system: str, user: str) -> str:
+    """A first request as text: what the model is told once for all, then the message."""
+    return "\n\n".join(_titled(title, text) for title, text in (("system", system), ("user", user)) if text)
+
+
+def _thread(thread: ThreadJournal, inputs_hash: str | None) -> dict[str, Any]:
+    return {
+        "name": thread.name,
+        "id": thread.id,
+        "provider": thread.provider,
+        "model": thread.model,
+        "request_hash": thread.calls[0].sent.request_hash if thread.calls else None,
+        "inputs_hash": inputs_hash,
+        "calls": [_call(call) for call in thread.calls],
+    }
+
+
+def _call(call: CallRow) -> dict[str, Any]:
+    sent, done = call.sent, call.done
+    usage = done.usage if done else None
+    return {
+        "seq": sent.seq,
+        "source": sent.source,
+        "previous_response_id": None if is_synthetic(sent.previous) else sent.previous,
+        "response_id": (done.response_id if done else None) or call.response_id,
+        "rung": sent.rung,
+        "outcome": done.outcome if done else "sent",
+        "reason": done.reason if done else "no answer is recorded: the process ended while this call was in flight",
+        "estimate_tokens": sent.estimate_tokens,
+        "input_tokens": usage.input_tokens if usage else None,
+        "cached_tokens": usage.cached_tokens if usage else None,
+        "output_tokens": usage.output_tokens if usage else None,
+        "cost_usd": usd(done.cost_usd) if done else None,
+    }
+
+
+def _block(block: Block, output: str | None) -> dict[str, Any]:
+    return {
+        "layer": block.layer,
+        "source": block.source,
+        "version": block.version,
+        "contract": block.contract,
+        "fields": list(block.fields) if block.fields is not None else None,
+        "rule": block.rule,
+        "about": block.about,
+        "guards": list(block.guards),
+        "tokens": block.tokens,
+        "used": output is not None and is_used(block, output),
+    }
+
+
+def is_used(block: Block, output: str) -> bool:
+    """Whether something particular of a block stands in the output again: a number of three digits or more, or four
+    words in a row. Content only: its label, the task and the system text are not looked for."""
+    if block.layer in ("system", "task"):
+        return False
+    content = "".join(block.parts[1:-1]) if len(block.parts) > 2 else block.text
+    return bool(_traces(content) & _traces(output))
+
+
+def _traces(text: str) -> set[tuple[str, ...]]:
+    words = _WORD.findall(text.casefold())
+    numbers = {(word,) for word in words if len(word) >= 3 and word.isdecimal()}
+    return numbers | {tuple(words[at : at + _RUN]) for at in range(len(words) - _RUN + 1)}
+
+
+def _left_out(left: LeftOut) -> dict[str, Any]:
+    return {"layer": left.layer, "source": left.source, "reason": left.reason, "tokens": left.tokens}
+
+
+def _estimate(thread: ThreadJournal) -> int:
+    """Our estimate of the thread's first request, which is what the blocks add up to."""
+    return thread.calls[0].sent.estimate_tokens if thread.calls else thread.prompt.tokens
+
+
+def _thread_text(thread: ThreadJournal) -> list[str]:
+    parts = [prompt_text(thread.prompt.system, thread.prompt.text)]
+    for call in thread.calls[1:]:
+        parts += [_item(call, item) for item in call.sent.items if not isinstance(item, OutputItem)]
+    return parts
+
+
+def _item(call: CallRow, item: Item) -> str:
+    where = f"call {call.sent.seq} · {call.sent.source}"
+    if isinstance(item, ToolOutput):
+        return _titled(f"{where} · tool result {item.call_id}", item.output)
+    assert isinstance(item, TextItem)
+    return _titled(f"{where} · user", item.text)
+
+
+def _titled(title: str, text: str) -> str:
+    return f"──── {title} ────\n{text}"
