@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
@@ -35,26 +35,29 @@ _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def explain_fault(error: Mapping[str, Any]) -> FaultText:
-    """One entry of `ValidationError.errors()` as the end of a sentence, with a hint where there is one."""
+def explain_fault(error: Mapping[str, Any], raw: str | None = None) -> FaultText:
+    """One entry of `ValidationError.errors()` as the end of a sentence, with a hint where there is one.
+
+    `raw` is how a number stands in the file, where that is known: `1e3` rather than 1000.0.
+    """
     kind, given, context = error["type"], error.get("input"), error.get("ctx", {})
     if kind == "missing":
         return FaultText("is missing")
     if kind == "literal_error":
-        return _choice(given, str(context["expected"]))
+        return _choice(given, str(context["expected"]), raw)
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
-        return FaultText(f"must be {words} {context[name]}, not {shown(given)}")
+        return FaultText(f"must be {words} {context[name]}, not {shown(given, raw)}")
     if kind == "value_error":
         return FaultText(f"is not right: {context['error']}")
     wanted = _KINDS.get(kind.split("_")[0])
     if wanted is None:
         return FaultText(f"is not right: {error['msg'][:1].lower()}{error['msg'][1:]}")
-    return FaultText(f"must be {wanted}, not {shown(given)}", _type_hint(wanted, given))
+    return FaultText(f"must be {wanted}, not {shown(given, raw)}", _type_hint(wanted, given, raw))
 
 
-def shown(value: object) -> str:
-    """A value in a sentence: its kind, and itself where it is short."""
+def shown(value: object, raw: str | None = None) -> str:
+    """A value in a sentence: its kind, and itself where it is short; `raw` is a number as it was written."""
     if value is None:
         return "empty"
     if isinstance(value, bool):
@@ -65,7 +68,7 @@ def shown(value: object) -> str:
         return "a list"
     if isinstance(value, str):
         return f"the text {_short(repr(value))}"
-    return f"the number {_short(str(value))}"
+    return f"the number {_short(raw or str(value))}"
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
@@ -76,26 +79,24 @@ def nearest(word: str, known: Sequence[str]) -> str:
     return f"There is: {', '.join(sorted(known))}." if known else "There is none."
 
 
-def _choice(given: object, expected: str) -> FaultText:
+def _choice(given: object, expected: str, raw: str | None) -> FaultText:
     words = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
     hint = nearest(given, words) if isinstance(given, str) and get_close_matches(given, words) else None
-    return FaultText(f"must be {_either(words)}, not {shown(given)}", hint)
+    return FaultText(f"must be {_either(words)}, not {shown(given, raw)}", hint)
 
 
 def _either(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-_HINTS: Final[Mapping[str, Callable[[object], str | None]]] = {
-    "text": lambda given: f'Quote it if it is text: "{given}"' if isinstance(given, (int, float)) else None,
-    "a list": lambda given: f"Write it as a list: [{_short(given)}]" if isinstance(given, str) else None,
-    "a whole number": lambda given: "Write it without quotes." if isinstance(given, str) and given.isdigit() else None,
-}
-
-
-def _type_hint(wanted: str, given: object) -> str | None:
-    make = _HINTS.get(wanted)
-    return make(given) if make else None
+def _type_hint(wanted: str, given: object, raw: str | None) -> str | None:
+    if wanted == "text" and isinstance(given, (int, float)):
+        return f'Quote it if it is text: "{raw or given}"'
+    if wanted == "a list" and isinstance(given, str):
+        return f"Write it as a list: [{_short(given)}]"
+    if wanted == "a whole number" and isinstance(given, str) and given.isdigit():
+        return "Write it without quotes."
+    return None
 
 
 def _short(text: str, limit: int = 60) -> str:

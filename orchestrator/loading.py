@@ -1,0 +1,464 @@
+"""YAML → specs. A pipeline file becomes a `PipelineSpec` whose every part knows its file, line and column.
+
+Three kinds of file are read here: pipelines, contracts (`artifacts/NAME.yaml`) and step definitions
+(`steps/NAME.yaml`). Shorthand is normalised (`reads: [idea]` is `[{read: idea}]`), keys of a used step definition are
+merged under the step's own, and nothing raises for what a file holds: faults are collected, faulty parts dropped, and
+the rest is returned so that the checks of the graph still run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+from orchestrator.errors import Diagnostic, Place
+from orchestrator.faults import nearest, shown
+from orchestrator.project import OutsideProject, Project
+from orchestrator.settings import env_names, looks_like_key_name
+from orchestrator.settings import substitute_env as substitute_env
+from orchestrator.spec import (
+    MISSING,
+    SCALAR_INPUTS,
+    BudgetSpec,
+    CheckSpec,
+    ContractSpec,
+    ConversationSpec,
+    DefaultsSpec,
+    InputSpec,
+    ModelSpec,
+    PathKey,
+    PipelineSpec,
+    Places,
+    ReadSpec,
+    StepSpec,
+)
+from orchestrator.spec_reader import SpecReader
+from orchestrator.yaml_nodes import Document, read_yaml
+
+__all__ = ["Loaded", "load_contract", "load_pipeline", "substitute_env"]
+
+# What a step does stands under one of these; giving one at a `uses:` replaces whichever the definition has.
+_TASK_KEYS: Final = frozenset({"template", "prompt", "python"})
+_NAMED: Final = frozenset({("steps",), ("inputs",), ("artifacts",), ("models",)})
+_AMOUNT: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_REFERENCES: Final = ("template", "python", "tools", "checks", "produces")
+_INPUT_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "text": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A pipeline file as read. `spec` is None where nothing of it could be used.
+
+    `bases` tells for (step, key) which file a key's references are relative to, where that is not the pipeline file.
+    `dropped` holds the path of every part that was left out because of a fault that is already reported.
+    """
+
+    spec: PipelineSpec | None
+    places: Places
+    path: Path
+    bases: Mapping[tuple[str, str], Path]
+    diagnostics: tuple[Diagnostic, ...]
+    dropped: frozenset[PathKey] = frozenset()
+
+    def base(self, step: str, key: str) -> Path:
+        """The file that references under a step's key are relative to."""
+        return self.bases.get((step, key), self.path)
+
+    def damaged(self, *path: str | int) -> bool:
+        """Whether a part, or something inside it, was left out: what it lacks is then no new fault."""
+        return any(part[: len(path)] == path for part in self.dropped)
+
+
+def load_pipeline(project: Project, path: Path) -> Loaded:
+    """The pipeline a file declares, with every fault of its text. Raises nothing for what the file holds."""
+    document = _document(project, path)
+    loader = _PipelineLoader(project, path, document)
+    spec = loader.pipeline(document.data) if _is_mapping(document, loader.reader, "a pipeline file") else None
+    reader = loader.reader
+    return Loaded(
+        spec, reader.located(), path, loader.bases, tuple(dict.fromkeys(reader.diagnostics)), frozenset(reader.dropped)
+    )
+
+
+def load_contract(
+    project: Project, path: Path, *, steps: Sequence[str] = ()
+) -> tuple[ContractSpec | None, Places, tuple[Diagnostic, ...]]:
+    """The contract of a shelf file. `steps` are those that produce it, named where it says too little."""
+    document = _document(project, path)
+    reader = SpecReader(document)
+    spec = None
+    if _is_mapping(document, reader, "a contract file"):
+        _check_env(reader, document.data, ())
+        spec = _contract(reader, document.data, (), path.stem, steps)
+    return spec, reader.located(), tuple(reader.diagnostics)
+
+
+def _document(project: Project, path: Path) -> Document:
+    shown_name = project.display(path)
+    document = Document(shown_name)
+    place = Place(shown_name)
+    if not project.holds(path):
+        document.report("P108", f"{shown_name} is outside the project", place, "Move the file into the project.")
+        return document
+    try:
+        body = path.read_bytes()
+    except FileNotFoundError:
+        document.report("P001", f"there is no file {shown_name}", place)
+        return document
+    except OSError as error:
+        document.report("P001", f"{shown_name} cannot be read: {error.strerror}", place)
+        return document
+    return read_yaml(body, shown_name)
+
+
+def _is_mapping(document: Document, reader: SpecReader, what: str) -> bool:
+    """Whether there is a mapping to read; reports what stands there instead, unless something is reported already."""
+    if isinstance(document.data, dict):
+        return True
+    if not document.diagnostics:
+        found = shown(document.data)
+        reader.report("P005", f"{what} must be a mapping, not {found}", reader.place(), "Write `key: value` lines.")
+    return False
+
+
+class _PipelineLoader:
+    """One pipeline file and the step definitions it uses."""
+
+    def __init__(self, project: Project, path: Path, document: Document) -> None:
+        self.project = project
+        self.path = path
+        self.reader = SpecReader(document)
+        self.bases: dict[tuple[str, str], Path] = {}
+        self.producers: dict[str, list[str]] = {}
+
+    def pipeline(self, data: dict[str, Any]) -> PipelineSpec | None:
+        reader = self.reader
+        _check_env(reader, data, ())
+        data = reader.keys(data, (), PipelineSpec, "a pipeline")
+        self._note_producers(data.get("steps"))
+        parts: dict[str, Any] = {
+            "pipeline": self._pipeline_name(data),
+            "inputs": self._named(data, "inputs", "an input", self._input),
+            "artifacts": self._named(data, "artifacts", "a contract", self._artifact),
+            "models": self._named(data, "models", "a model alias", self._model),
+            "steps": self._named(data, "steps", "a step", self._step),
+            "defaults": self._section(data, "defaults", DefaultsSpec) or DefaultsSpec(),
+            "budget": self._budget(data),
+        }
+        if "steps" not in data or data["steps"] == {}:
+            reader.report("P102", "'steps' is missing: a pipeline has at least one step", reader.key_place("steps"))
+        if "outputs" in data:
+            parts["outputs"] = reader.texts(data["outputs"], ("outputs",), "'outputs'")
+        parts.update({key: data[key] for key in ("version", "description", "system") if key in data})
+        return reader.model(PipelineSpec, {k: v for k, v in parts.items() if v is not None}, (), "a pipeline")
+
+    def _pipeline_name(self, data: Mapping[str, Any]) -> str:
+        """The declared name; where it is faulty, the file's stem stands in, so that the rest can be checked."""
+        if "pipeline" not in data:
+            self.reader.report("P102", "'pipeline' is missing: the name of the pipeline", self.reader.place())
+            return self.path.stem
+        name = self.reader.text(data["pipeline"], ("pipeline",), "'pipeline'")
+        if name is not None:
+            self.reader.name(name, self.reader.place("pipeline"), "a pipeline")
+        return name or self.path.stem
+
+    def _named(
+        self, data: Mapping[str, Any], key: str, what: str, read: Callable[[str, dict[str, Any], PathKey], Any]
+    ) -> dict[str, Any]:
+        """The parts of a section whose keys are names; a part that cannot be used is dropped."""
+        reader, result = self.reader, {}
+        section = reader.mapping(data[key], (key,), f"{key!r}") if key in data else None
+        for name, value in (section or {}).items():
+            path: PathKey = (key, name)
+            reader.name(name, reader.key_place(*path), what)
+            part = reader.mapping(value, path, f"{what} ({name!r})")
+            spec = read(name, part, path) if part is not None else None
+            if spec is None:
+                reader.drop(path)
+            else:
+                result[name] = spec
+        return result
+
+    def _section(self, data: Mapping[str, Any], key: str, model: type[Any]) -> Any:
+        part = self.reader.mapping(data[key], (key,), f"{key!r}") if key in data else None
+        if part is None:
+            return None
+        return self.reader.model(model, self.reader.keys(part, (key,), model, f"{key!r}"), (key,), f"{key!r}")
+
+    def _budget(self, data: Mapping[str, Any]) -> BudgetSpec | None:
+        part = self.reader.mapping(data["budget"], ("budget",), "'budget'") if "budget" in data else None
+        if part is None:
+            return None
+        keys = self.reader.keys(part, ("budget",), BudgetSpec, "'budget'")
+        # From the text as written, so that no cent passes through a float.
+        usd = self.reader.raw.get(("budget", "usd"), keys.get("usd"))
+        if isinstance(usd, str) and _AMOUNT.fullmatch(usd):
+            keys["usd"] = Decimal(usd)
+        return self.reader.model(BudgetSpec, keys, ("budget",), "'budget'")
+
+    def _input(self, name: str, data: dict[str, Any], path: PathKey) -> InputSpec | None:
+        reader = self.reader
+        keys = reader.keys(data, path, InputSpec, "an input")
+        kind = reader.text(keys["type"], (*path, "type"), "'type'") if "type" in keys else None
+        keys = _guards(reader, keys, path)
+        if kind is None:
+            if "type" not in keys:
+                reader.report("P102", f"'type' is missing in input {name!r}", reader.key_place(*path), _input_hint())
+            keys["type"] = kind = "text"
+        elif "about" not in keys and (*path, "about") not in reader.dropped and kind not in SCALAR_INPUTS:
+            message = f"input {name!r} ({kind}) does not say what it represents: 'about' is missing"
+            reader.report("P105", message, reader.key_place(*path), 'Add about: "What the customer …".')
+        if not _fits(kind, keys.get("default", MISSING)):
+            given = shown(keys.pop("default"))
+            raw = reader.raw.get((*path, "default"))
+            hint = f'Quote it if it is text: "{raw}"' if raw is not None and kind in ("text", "string") else None
+            message = f"the default of input {name!r} is not of type {kind}: {given}"
+            reader.report("P112", message, reader.place(*path, "default"), hint)
+            reader.drop((*path, "default"))
+        return reader.model(InputSpec, keys, path, "an input")
+
+    def _artifact(self, name: str, data: dict[str, Any], path: PathKey) -> ContractSpec | None:
+        return _contract(self.reader, data, path, name, self.producers.get(name, []))
+
+    def _model(self, name: str, data: dict[str, Any], path: PathKey) -> ModelSpec | None:
+        keys = self.reader.keys(data, path, ModelSpec, "a model alias")
+        return self.reader.model(ModelSpec, keys, path, f"model alias {name!r}")
+
+    def _note_producers(self, steps: object) -> None:
+        for name, step in steps.items() if isinstance(steps, dict) else ():
+            contract = step.get("produces", name) if isinstance(step, dict) else name
+            self.producers.setdefault(str(contract), []).append(name)
+
+    # --- steps ---
+
+    def _step(self, name: str, data: dict[str, Any], path: PathKey) -> StepSpec | None:
+        reader = self.reader
+        if "uses" in data:
+            data = self._with_definition(name, data, path)
+        keys = _guards(reader, reader.keys(data, path, StepSpec, "a step"), path)
+        for key in ("needs", "tools"):
+            if key in keys:
+                keys[key] = reader.texts(keys[key], (*path, key), f"{key!r}")
+        if "reads" in keys:
+            keys["reads"] = self._entries(keys["reads"], (*path, "reads"), self._read)
+        if "checks" in keys:
+            keys["checks"] = self._entries(keys["checks"], (*path, "checks"), self._check)
+        if "conversation" in keys:
+            keys["conversation"] = self._conversation(keys["conversation"], (*path, "conversation"))
+        return reader.model(StepSpec, keys, path, "a step")
+
+    def _entries(self, value: object, path: PathKey, read: Callable[[Any, PathKey], Any]) -> tuple[Any, ...]:
+        entries = self.reader.sequence(value, path, f"{path[-1]!r}") or []
+        found = [(index, read(entry, (*path, index))) for index, entry in enumerate(entries)]
+        kept = [(index, spec) for index, spec in found if spec is not None]
+        self.reader.keep_entries(path, [index for index, _ in kept], len(found))
+        return tuple(spec for _, spec in kept)
+
+    def _read(self, value: Any, path: PathKey) -> ReadSpec | None:
+        reader = self.reader
+        if not isinstance(value, dict):
+            name = reader.text(value, path, "a read")
+            return ReadSpec(read=name) if name is not None else None
+        keys = _guards(reader, reader.keys(value, path, ReadSpec, "a read"), path)
+        if "fields" in keys:
+            fields = reader.texts(keys.pop("fields") or None, (*path, "fields"), "'fields'")
+            keys.update({"fields": fields} if fields else {})
+        return reader.model(ReadSpec, keys, path, "a read")
+
+    def _check(self, value: Any, path: PathKey) -> CheckSpec | None:
+        reader = self.reader
+        if not isinstance(value, dict):
+            expr = reader.text(value, path, "a check")
+            return CheckSpec(expr=expr) if expr is not None else None
+        keys = _guards(reader, reader.keys(value, path, CheckSpec, "a check"), path)
+        if ("expr" in keys) == ("python" in keys):
+            hint = 'Write {expr: "total <= limit", message: "…"}, or {python: "file.py:function"}.'
+            reader.report("P103", "a check has either 'expr' or 'python'", reader.place(*path), hint)
+            reader.drop(path)
+            return None
+        return reader.model(CheckSpec, keys, path, "a check")
+
+    def _conversation(self, value: Any, path: PathKey) -> Any:
+        reader = self.reader
+        if value == "off":
+            return "off"
+        if isinstance(value, dict):
+            keys = reader.keys(value, path, ConversationSpec, "'conversation'")
+            return reader.model(ConversationSpec, keys, path, "'conversation'") or ConversationSpec()
+        message = f"'conversation' must be off, or {{messages, tokens}}, not {shown(value)}"
+        reader.report("P103", message, reader.place(*path), "Write `conversation: off`.")
+        reader.drop(path)
+        return ConversationSpec()
+
+    # --- step definitions ---
+
+    def _with_definition(self, name: str, data: dict[str, Any], path: PathKey) -> dict[str, Any]:
+        """The keys of a used definition under the step's own; each keeps the place and the base of its file."""
+        reader = self.reader
+        reference = reader.text(data["uses"], (*path, "uses"), "'uses'")
+        file = self._definition_file(reference, path) if reference is not None else None
+        if file is None:
+            reader.drop((*path, "uses"))
+            return {key: value for key, value in data.items() if key != "uses"}
+        document = _document(self.project, file)
+        definition = self._definition(document, file)
+        if definition is None:
+            reader.drop((*path, "uses"))
+            return data
+        replaced = {*data, *(_TASK_KEYS if _TASK_KEYS & data.keys() else ())}
+        taken = {key: value for key, value in definition.items() if key not in replaced}
+        reader.graft(document, list(taken), path)
+        self.bases.update({(name, key): file for key in taken if key in _REFERENCES})
+        return {**taken, **data}
+
+    def _definition(self, document: Document, file: Path) -> dict[str, Any] | None:
+        """The step keys of a definition file. Faults of its text are reported in its own name."""
+        own = SpecReader(document)
+        keys: dict[str, Any] | None = None
+        if _is_mapping(document, own, "a step definition"):
+            _check_env(own, document.data, ())
+            keys = {key: value for key, value in document.data.items() if key not in ("step", "uses")}
+            if "uses" in document.data:
+                hint = "Write the keys out; only a pipeline's step uses a definition."
+                own.report("P109", "a step definition cannot use another one", own.key_place("uses"), hint)
+            declared = document.data.get("step", file.stem)
+            if declared != file.stem:
+                message = f"the definition is called {declared!r} and its file {file.stem!r}"
+                own.report("P110", message, own.place("step"), "Give both the same name.")
+        self.reader.others[document.file] = document.text
+        self.reader.diagnostics.extend(own.diagnostics)
+        return keys
+
+    def _definition_file(self, reference: str, path: PathKey) -> Path | None:
+        reader, place = self.reader, self.reader.place(*path, "uses")
+        try:
+            found = self.project.resolve(reference, self.path, "steps")
+        except OutsideProject:
+            message = f"{reference!r} leads out of the project"
+            reader.report("P108", message, place, "Put the definition on the shelf steps/ of the project.")
+            return None
+        pipelines = self.project.pipelines()
+        if found in pipelines or (found is None and reference in {file.stem for file in pipelines}):
+            message = f"{reference!r} is a pipeline; using one as a step is not available yet"
+            reader.report("P150", message, place, "Use a step definition of the shelf steps/.")
+            return None
+        if found is None:
+            hint = nearest(reference, self.project.shelf_names("steps"))
+            reader.report("P107", f"there is no step definition {reference!r}", place, hint)
+        return found
+
+
+# --- contracts --------------------------------------------------------------------------------------------------------
+
+
+def _contract(
+    reader: SpecReader, data: dict[str, Any], path: PathKey, name: str, steps: Sequence[str]
+) -> ContractSpec | None:
+    """A contract, inline (`name` is its key) or of a file (`name` is its stem)."""
+    keys = _guards(reader, reader.keys(data, path, ContractSpec, "a contract"), path)
+    if path or "artifact" in keys:
+        _contract_name(reader, keys, path, name)
+    else:
+        reader.report("P102", "'artifact' is missing: the name of the contract", reader.place(), f"artifact: {name}")
+    keys["artifact"] = name
+    made_by = f" (made by step {', '.join(repr(step) for step in steps)})" if steps else ""
+    for key, says, hint, stand_in in (
+        ("about", "what its value represents", 'Add about: "What the value is, and for what it was made."', "-"),
+        ("not_for", "what its value must not be used for", "List the misuses, or write not_for: none.", "none"),
+    ):
+        if key in keys:
+            continue
+        if (*path, key) not in reader.dropped:
+            message = f"contract {name!r}{made_by} does not say {says}: {key!r} is missing"
+            reader.report("P104", message, reader.key_place(*path), hint)
+        keys[key] = stand_in  # the fault is reported; with it the contract can still be checked
+    if "tags" in keys:
+        keys["tags"] = reader.texts(keys["tags"], (*path, "tags"), "'tags'")
+    if keys.get("overflow") in ("truncate", "summarise"):
+        message = f"overflow: {keys.pop('overflow')} is not available yet"
+        reader.report("P150", message, reader.place(*path, "overflow"), "Write overflow: fail, or leave the key out.")
+    return reader.model(ContractSpec, keys, path, f"contract {name!r}")
+
+
+def _contract_name(reader: SpecReader, keys: Mapping[str, Any], path: PathKey, name: str) -> None:
+    declared = reader.text(keys["artifact"], (*path, "artifact"), "'artifact'") if "artifact" in keys else None
+    if declared is not None and declared != name:
+        stands = "under" if path else "in the file of"
+        message = f"the contract is called {declared!r} and stands {stands} {name!r}"
+        reader.report("P110", message, reader.place(*path, "artifact"), "Give both the same name.")
+    elif not path and declared is not None:
+        reader.name(declared, reader.place("artifact"), "a contract")
+
+
+def _guards(reader: SpecReader, keys: dict[str, Any], path: PathKey) -> dict[str, Any]:
+    """The keys with `about`, `guard`, `message` and `not_for` as texts that say something; faulty ones dropped."""
+    for key in ("about", "guard", "message"):
+        if key in keys and reader.text(keys[key], (*path, key), f"{key!r}") is None:
+            del keys[key]
+    if "not_for" in keys:
+        not_for = _not_for(reader, keys.pop("not_for"), (*path, "not_for"))
+        if not_for is not None:
+            keys["not_for"] = not_for
+    return keys
+
+
+def _not_for(reader: SpecReader, value: Any, path: PathKey) -> tuple[str, ...] | str | None:
+    if value == "none":
+        return "none"
+    if isinstance(value, list) and value:
+        return reader.texts(value, path, "'not_for'") or None
+    if isinstance(value, dict):
+        reader.text(value, path, "'not_for'")
+        return None
+    hint = f'Write it as a list: ["{value}"]' if isinstance(value, str) and value else "Write `not_for: none`."
+    given = "an empty list" if value == [] else shown(value)
+    reader.report(
+        "P103", f"'not_for' must be a list of texts, or the word none, not {given}", reader.place(*path), hint
+    )
+    reader.drop(path)
+    return None
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _fits(kind: str, default: object) -> bool:
+    """Whether a default is of an input's simple type. Null is allowed: it means that nothing was stated."""
+    types = _INPUT_TYPES.get(kind)
+    if types is None or default is MISSING or default is None:
+        return True
+    return isinstance(default, types) and (kind == "boolean" or not isinstance(default, bool))
+
+
+def _input_hint() -> str:
+    return "One of text, string, number, integer, boolean, file, or the name of a contract."
+
+
+def _check_env(reader: SpecReader, value: object, path: PathKey) -> None:
+    """Reports every `${env:…}` that stands where none is replaced, or that names a key (S24)."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if path in _NAMED or not key.startswith("x-"):
+                _check_env(reader, item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_env(reader, item, (*path, index))
+    elif isinstance(value, str) and "${env:" in value:
+        if not (len(path) == 3 and path[0] == "models" and path[2] == "use"):
+            hint = "Put the value into an input, or the text into a template if it is meant literally."
+            reader.report("P111", "${env:…} is replaced in a model's 'use' only", reader.place(*path), hint)
+        for name in env_names(value):
+            if looks_like_key_name(name):
+                message = f"${{env:{name}}} would put a key into a text that is sent or shown"
+                hint = "Name the variable of a key in api_key_env of the provider, and nowhere else."
+                reader.report("P111", message, reader.place(*path), hint)
