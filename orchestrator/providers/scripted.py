@@ -154,9 +154,8 @@ class ScriptedProvider:
         reply = script.pick(replies, thread.turn, given)
         if reply is None:
             written = f"{len(replies)} {'reply' if len(replies) == 1 else 'replies'}"
-            raise script.broken(
-                f"step {request.step!r} asks for reply {thread.turn + given + 1}; {where} holds {written}"
-            )
+            asked = thread.turn + given + 1
+            raise script.broken(f"step {request.step!r} asks for reply {asked}; {where} holds {written}")
         if not reply.leaves_trace:
             self._traceless[thread.root, thread.turn] += 1
         return reply
@@ -273,10 +272,8 @@ class _Thread:
                 turn, sent = turn + 1, size
             size += _weight(item)
             before = item
-        calls = [
-            str(i.data["call_id"]) for i in items if isinstance(i, OutputItem) and i.data["type"] == "function_call"
-        ]
         root = hashlib.sha256(thread_id.encode()).hexdigest()[:8]
+        calls = _call_ids([item for item in items if isinstance(item, OutputItem)])
         return _Thread(root, turn, size, sent, *_match(calls, items))
 
     def with_items(self, items: Sequence[Item]) -> _Thread:
@@ -286,9 +283,8 @@ class _Thread:
 
     def with_output(self, request: Request, items: Sequence[OutputItem]) -> _Thread:
         """The conversation after a reply. All of this call's input has now been sent once."""
-        calls = tuple(str(item.data["call_id"]) for item in items if item.data["type"] == "function_call")
         size = self.size + sum(_weight(item) for item in items)
-        return _Thread(self.root, self.turn + 1, size, self.size, calls)
+        return _Thread(self.root, self.turn + 1, size, self.size, _call_ids(items))
 
     def to_id(self, nonce: bytes) -> str:
         """A response id that another process can read: what the next call on it must know, and a check sum."""
@@ -313,6 +309,10 @@ class _Thread:
             at += width
         calls = tuple(_call_id(content[:_NONCE].hex(), number) for number in range(numbers["calls"]))
         return _Thread(f"{numbers['root']:08x}", numbers["turn"], numbers["size"], numbers["sent"], calls)
+
+
+def _call_ids(items: Sequence[OutputItem]) -> tuple[str, ...]:
+    return tuple(str(item.data["call_id"]) for item in items if item.data.get("type") == "function_call")
 
 
 def _match(calls: Sequence[str], items: Sequence[Item]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""The rules a vendor's strict mode puts on a schema: every property required, nothing additional, an object at the top."""
+"""What a vendor's strict mode asks of a schema: every property required, nothing additional, an object at the top."""
 
 from __future__ import annotations
 
