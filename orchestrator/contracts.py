@@ -280,13 +280,12 @@ def _kind(value: Any) -> str:
 
 def _renamed(read: Mapping[str, Any], written: Mapping[str, Any]) -> str | None:
     """A property that a model does not write under the name it reads, so that its value could not be read back."""
-    for name, child in schemas.properties(read, read).items():
-        after = schemas.properties(written, written).get(name)
-        if after is None:
-            return name
-        inner = _renamed({**read, **schemas.resolve(child, read)}, {**written, **schemas.resolve(after, written)})
-        if inner and name not in inner.split("."):
-            return f"{name}.{inner}"
+    pairs = [(read, written)]
+    pairs += [(child, written.get("$defs", {}).get(name, child)) for name, child in read.get("$defs", {}).items()]
+    for before, after in pairs:
+        for name in before.get("properties", {}):
+            if name not in after.get("properties", {}):
+                return str(name)
     return None
 
 

@@ -1,13 +1,13 @@
 """The project's functions that a run calls: do they take what they will be given?
 
-A step function gets one keyword for each read, a check gets `(value, **reads)`. A signature that does not fit would fail
-in the middle of a run, after paid calls, so it is an error of the pipeline.
+A step function gets one keyword for each read, a check gets `(value, **reads)`. A signature that does not fit would
+fail in the middle of a run, after paid calls, so it is an error of the pipeline.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.ids import variable
@@ -46,7 +46,7 @@ def check_check_function(name: str, function: Any, reads: Sequence[str]) -> None
     _refuse_required(name, rest.values(), {variable(read) for read in reads}, hint)
 
 
-def _parameters(name: str, function: Callable[..., Any], hint: str) -> Mapping[str, inspect.Parameter]:
+def _parameters(name: str, function: Any, hint: str) -> Mapping[str, inspect.Parameter]:
     if not callable(function) or inspect.isclass(function):
         raise SignatureFault(f"{name} is not a function", hint)
     try:

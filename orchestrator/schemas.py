@@ -163,35 +163,23 @@ def properties(schema: Schema, root: Schema) -> Mapping[str, Schema]:
     return found
 
 
-def at_path(
-    path: tuple[str, ...],
-    root: Schema,
-    match: Callable[[str, Mapping[str, Schema]], str | None],
-    *,
-    through_lists: bool = False,
-) -> int:
-    """How many parts of a path the schema knows. `match` finds the property a part means.
+def at_path(path: tuple[str, ...], root: Schema, match: Callable[[str, Mapping[str, Schema]], str | None]) -> int:
+    """How many parts of a path the schema knows. `match` finds the property a part means; in a list a part is a number.
 
-    Where the schema says nothing about names (a free-form object), the rest counts as known. `through_lists`: a part
-    after a list names a property of its entries.
+    Where the schema says nothing about names (a free-form object), the rest counts as known.
     """
     schema = root
     for depth, part in enumerate(path):
-        if through_lists:
-            schema = _entry(schema, root)
         known = properties(schema, root)
         name = match(part, known)
-        if name is None:
+        entries = [b["items"] for b in branches(schema, root) if isinstance(b.get("items"), Mapping)]
+        if name is not None:
+            schema = known[name]
+        elif entries and part.isdigit():
+            schema = entries[0]
+        else:
             return len(path) if _open(schema, root) else depth
-        schema = known[name]
     return len(path)
-
-
-def _entry(schema: Schema, root: Schema) -> Schema:
-    for branch in branches(schema, root):
-        if isinstance(branch.get("items"), Mapping):
-            return _entry(branch["items"], root)
-    return schema
 
 
 def _open(schema: Schema, root: Schema) -> bool:

@@ -42,10 +42,12 @@ class TemplateFault:
 def template_faults(text: str, reads: Mapping[str, Read], others: Mapping[str, str]) -> tuple[TemplateFault, ...]:
     """What is wrong with a template of a step with these reads. `others` are the pipeline's names it does not read."""
     from jinja2 import TemplateSyntaxError, meta
-    from jinja2.sandbox import SandboxedEnvironment
+
+    from orchestrator.templates import _environment
 
     try:
-        tree = SandboxedEnvironment().parse(text)
+        tree = _environment().parse(text)
+        _environment().compile(tree)  # finds filters and tests that do not exist
     except TemplateSyntaxError as error:
         return (
             TemplateFault("P212", f"the template cannot be read: {error.message}", _braces_hint(text), error.lineno),
@@ -192,7 +194,7 @@ class _Check:
                 "P214", f"{read.name} has no fields to quote", f"write {{{{ block({read.name!r}) }}}}", line
             )
             return
-        parts = tuple(part for part in re.split(r"[.\[\]]+", path) if part and not part.isdigit())
+        parts = tuple(part for part in re.split(r"[.\[\]]+", path.removeprefix("$")) if part)
         if not parts:
             yield TemplateFault("P214", f"quote({read.name!r}, {path!r}) names no field", None, line)
             return
@@ -200,7 +202,7 @@ class _Check:
             hint = f"add {parts[0]} to the read's fields"
             yield TemplateFault("P213", f"the step does not read the field {parts[0]} of {read.name}", hint, line)
             return
-        known = schemas.at_path(parts, contract.schema, _exact, through_lists=True)
+        known = schemas.at_path(parts, contract.schema, _exact)
         if known < len(parts):
             names = list(contract.fields) if known == 0 else []
             near = nearest(parts[known], names) if names else None

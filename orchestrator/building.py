@@ -1,0 +1,335 @@
+"""Specs → Graph: one pass over everything, that stops at nothing and reports each fault at its place.
+
+Contracts first, then inputs, the names of the whole pipeline, each step by itself (`step_building`), and at last what
+only the whole can say: the order, what nobody reads. A part that is faulty is left out and the rest is checked all the
+same, so that an author sees the whole list at once; a graph comes out only when the list has no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.contracts import Contract, build_contract, contract_input, input_contract
+from orchestrator.diagnostics import ordered
+from orchestrator.errors import Diagnostic, InvalidProject, Place
+from orchestrator.faults import nearest
+from orchestrator.graph import Graph, InputNode, StepNode, cycles, topological
+from orchestrator.ids import digest, variable
+from orchestrator.loading import Loaded, load_contract, load_pipeline
+from orchestrator.model_choice import Models, Unset
+from orchestrator.project import OutsideProject, Project
+from orchestrator.settings import Settings
+from orchestrator.spec import MISSING, SCALAR_INPUTS, InputSpec, PathKey, PipelineSpec, Places
+
+BUILT_IN_TYPES = SCALAR_INPUTS | {"text", "file"}
+
+
+def check(project: Project, settings: Settings, path: Path) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
+    """See `graph.check_pipeline`."""
+    graph, diagnostics, unset = _built(project, settings, path)
+    return graph, ordered([*diagnostics, *(alias.warning() for alias in unset)])
+
+
+def build(project: Project, settings: Settings, path: Path, *, require_model: bool) -> Graph:
+    """See `graph.build_graph`."""
+    graph, diagnostics, unset = _built(project, settings, path)
+    if graph is None:
+        raise InvalidProject(ordered(diagnostics))
+    if require_model and unset:
+        raise unset[0].error()
+    return graph
+
+
+def _built(
+    project: Project, settings: Settings, path: Path
+) -> tuple[Graph | None, tuple[Diagnostic, ...], tuple[Unset, ...]]:
+    loaded = load_pipeline(project, path)
+    if loaded.spec is None:
+        return None, loaded.diagnostics, ()
+    building = Building(project, settings, loaded, loaded.spec)
+    graph = building.graph()
+    return graph, tuple(building.found), tuple(building.models.unset.values())
+
+
+class Building:
+    """One pipeline on its way to a graph. `found` collects every diagnostic, those of loading first."""
+
+    def __init__(self, project: Project, settings: Settings, loaded: Loaded, spec: PipelineSpec) -> None:
+        self.project = project
+        self.loaded = loaded
+        self.spec = spec
+        self.places: Places = loaded.places
+        self.found: list[Diagnostic] = list(loaded.diagnostics)
+        self.models = Models.of(spec, settings, loaded.places, self.found.append)
+        self.contracts: dict[str, Contract | None] = {}
+        self.inputs: dict[str, InputNode] = {}
+        self.steps: dict[str, StepNode] = {}
+
+    def graph(self) -> Graph | None:
+        from orchestrator.step_building import StepBuilding
+
+        for name in self.spec.artifacts:
+            self.contract(name)
+        self._build_inputs()
+        self._check_names()
+        for name, step in self.spec.steps.items():
+            node = StepBuilding(self, name, step).node()
+            if node is not None:
+                self.steps[name] = node
+        self.models.check_all()
+        order = self._order()
+        outputs = self._outputs()
+        self._warn_unused(outputs)
+        if any(d.level == "error" for d in self.found):
+            return None
+        return _assemble(self, order, outputs)
+
+    # --- reporting
+
+    def error(
+        self,
+        code: str,
+        message: str,
+        place: Place,
+        hint: str | None = None,
+        *,
+        source: str | None = None,
+        warn: bool = False,
+    ) -> None:
+        line = source if source is not None else self.places.line(place)
+        self.found.append(Diagnostic(code, message, place, hint, line, "warning" if warn else "error"))
+
+    def of(self, *path: str | int) -> Place:
+        return self.places.of(*path)
+
+    def base(self, step: str, key: str) -> Path:
+        """The file that the references under a step's key are relative to."""
+        return self.loaded.base(step, key)
+
+    def damaged(self, *path: str | int) -> bool:
+        """Whether a part of the file was left out for a fault that is reported: what it lacks is no new fault."""
+        return self.loaded.damaged(*path)
+
+    # --- names
+
+    def kinds(self) -> dict[str, str]:
+        """Every name that can be read, with what it is. Steps and inputs share one name space."""
+        return {**dict.fromkeys(self.spec.inputs, "input"), **dict.fromkeys(self.spec.steps, "step")}
+
+    def unknown(self, what: str, name: str, place: Place) -> None:
+        """Report a name that is neither a step nor an input, unless its own fault is the cause."""
+        if self.damaged("steps", name) or self.damaged("inputs", name):
+            return
+        names = [*self.spec.inputs, *self.spec.steps]
+        near = next((known for known in names if variable(known) == variable(name)), None)
+        hint = f"it is written {near}" if near else nearest(name, names)
+        self.error("P201", f"{what} {name}, which is neither a step nor an input", place, hint)
+
+    def _check_names(self) -> None:
+        for name in self.spec.inputs:
+            if name in self.spec.steps:
+                self.error(
+                    "P202",
+                    f"{name} is an input and a step; both share one name space",
+                    self.places.key("steps", name),
+                    f"rename one of them; the input stands at {self.places.key('inputs', name)}",
+                )
+        seen: dict[str, tuple[str, str]] = {}
+        for kind, names in (("inputs", self.spec.inputs), ("steps", self.spec.steps)):
+            for name in names:
+                before, where = seen.setdefault(variable(name), (name, kind))
+                if before != name:
+                    self.error(
+                        "P202",
+                        f"{name} and {before} differ only by - and _ (or .), and both are written {variable(name)}",
+                        self.places.key(kind, name),
+                        f"rename one of them; {before} stands at {self.places.key(where, before)}",
+                    )
+
+    # --- contracts
+
+    def contract(self, name: str) -> Contract | None:
+        """A contract by name: inline first, then the shelf. None if there is none, or it is faulty (reported once)."""
+        if name not in self.contracts:
+            self.contracts[name] = self._load_contract(name)
+        return self.contracts[name]
+
+    def contract_names(self) -> list[str]:
+        return sorted({*self.spec.artifacts, *self.project.shelf_names("artifacts")})
+
+    def has_contract(self, name: str) -> bool:
+        """Whether a contract of this name stands somewhere, faulty or not."""
+        return name in self.spec.artifacts or self.damaged("artifacts", name) or self._shelved(name) is not None
+
+    def _shelved(self, name: str) -> Path | None:
+        try:
+            return self.project.shelf("artifacts", name)
+        except OutsideProject:
+            return None
+
+    def _load_contract(self, name: str) -> Contract | None:
+        inline = self.spec.artifacts.get(name)
+        if inline is not None:
+            prefix: PathKey = ("artifacts", name)
+            contract, faults = build_contract(self.project, inline, self.places, self.loaded.path, prefix)
+            self.found.extend(faults)
+            return contract
+        path = self._shelved(name)
+        if path is None or self.damaged("artifacts", name):
+            return None
+        makers = [step for step, spec in self.spec.steps.items() if (spec.produces or step) == name]
+        loaded, places, faults = load_contract(self.project, path, steps=makers)
+        self.found.extend(faults)
+        if loaded is None:
+            return None
+        contract, faults = build_contract(self.project, loaded, places, path)
+        self.found.extend(faults)
+        return contract
+
+    # --- inputs
+
+    def _build_inputs(self) -> None:
+        for name, spec in self.spec.inputs.items():
+            place = self.places.key("inputs", name)
+            contract = self._input_contract(name, spec, place)
+            if contract is None:
+                continue
+            self._check_default(name, spec, contract)
+            self.inputs[name] = InputNode(name, contract, place, spec.default)
+
+    def _input_contract(self, name: str, spec: InputSpec, place: Place) -> Contract | None:
+        if spec.type in BUILT_IN_TYPES:
+            return input_contract(name, spec, place)
+        contract = self.contract(spec.type)
+        if contract is not None:
+            return contract_input(contract, spec, place)
+        if not self.has_contract(spec.type):
+            at = self.of("inputs", name, "type")
+            known = [*sorted(BUILT_IN_TYPES), *self.contract_names()]
+            self.error("P230", f"input {name}: there is no type or contract {spec.type}", at, nearest(spec.type, known))
+        return None
+
+    def _check_default(self, name: str, spec: InputSpec, contract: Contract) -> None:
+        """Null means that nothing is stated, for every type; any other default must be a value of the type."""
+        if spec.default is MISSING or spec.default is None:
+            return
+        for fault in contract.faults(spec.default):
+            self.error(
+                "P112", f"input {name}: its default does not fit {spec.type}: {fault.path} {fault.rule}",
+                self.of("inputs", name, "default"),
+            )  # fmt: skip
+
+    # --- the whole
+
+    def _parents(self) -> dict[str, list[str]]:
+        """For each step, the steps it reads or needs, itself left out."""
+        parents: dict[str, list[str]] = {}
+        for name, step in self.spec.steps.items():
+            above = [*(read.read for read in step.reads), *step.needs]
+            parents[name] = [p for p in dict.fromkeys(above) if p in self.spec.steps and p != name]
+        return parents
+
+    def _order(self) -> tuple[str, ...]:
+        parents = self._parents()
+        for cycle in cycles(parents):
+            way = " → ".join([*cycle, cycle[0]])
+            self.error(
+                "P203",
+                f"these steps wait for each other: {way}",
+                self.places.key("steps", cycle[0]),
+                "each → reads or needs the next; take one of them out",
+            )
+        return topological(parents)
+
+    def _outputs(self) -> tuple[str, ...]:
+        """The declared outputs; without any, the steps that no other step waits for."""
+        for at, name in enumerate(self.spec.outputs):
+            place = self.of("outputs", at)
+            if name in self.spec.outputs[:at]:
+                self.error("P204", f"outputs names {name} twice", place, "leave one out")
+            elif name not in self.kinds():
+                self.unknown("outputs names", name, place)
+        if self.spec.outputs or self.damaged("outputs"):
+            return self.spec.outputs
+        awaited = {parent for above in self._parents().values() for parent in above}
+        return tuple(name for name in self.spec.steps if name not in awaited)
+
+    def _warn_unused(self, outputs: tuple[str, ...]) -> None:
+        if self.loaded.dropped:
+            return  # what was left out may be what uses it
+        read = {r.read for step in self.spec.steps.values() for r in step.reads}
+        needed = {name for step in self.spec.steps.values() for name in step.needs}
+        for name in self.spec.inputs:
+            if name not in read and name not in outputs:
+                place = self.places.key("inputs", name)
+                self.error("P250", f"no step reads the input {name}", place, "read it, or leave it out", warn=True)
+        for name in self.spec.steps:
+            if name not in read | needed and name not in outputs:
+                place = self.places.key("steps", name)
+                self.error(
+                    "P251",
+                    f"no step reads {name}, and it is no output",
+                    place,
+                    "read it, or add it to outputs",
+                    warn=True,
+                )
+        used = {step.produces or name for name, step in self.spec.steps.items()}
+        used |= {spec.type for spec in self.spec.inputs.values()}
+        for name in self.spec.artifacts:
+            if name not in used:
+                place = self.places.key("artifacts", name)
+                self.error(
+                    "P252",
+                    f"nothing has the contract {name}",
+                    place,
+                    "use it as `produces`, or leave it out",
+                    warn=True,
+                )
+
+
+def _assemble(building: Building, order: tuple[str, ...], outputs: tuple[str, ...]) -> Graph:
+    from dataclasses import replace
+
+    steps = {name: replace(building.steps[name], order=at) for at, name in enumerate(order)}
+    children = {name: tuple(child for child in steps if name in steps[child].parents) for name in steps}
+    rank = {name: at for at, name in enumerate([*building.inputs, *steps])}
+    spec = building.spec
+    return Graph(
+        name=spec.pipeline,
+        spec=spec,
+        file=building.project.display(building.loaded.path),
+        inputs=dict(building.inputs),
+        steps=steps,
+        children=children,
+        rank=rank,
+        outputs=outputs,
+        digest=digest(list(_digested(building.inputs, steps, outputs, spec))),
+        warnings=ordered(d for d in building.found if d.level == "warning"),
+    )
+
+
+def _digested(
+    inputs: Mapping[str, InputNode], steps: Mapping[str, StepNode], outputs: tuple[str, ...], spec: PipelineSpec
+) -> Iterator[Any]:
+    """What makes two graphs the same: whatever a run of them could do differently."""
+    yield [spec.pipeline, spec.system, list(outputs), spec.budget.model_dump(mode="json") if spec.budget else None]
+    for name, node in inputs.items():
+        yield [name, node.contract.digest, None if node.default is MISSING else [node.default]]
+    for name, step in steps.items():
+        model = step.model
+        yield [
+            name,
+            step.digest,
+            step.contract.digest,
+            dict(step.contract.code),
+            step.template.sha if step.template else None,
+            step.function.sha if step.function else None,
+            [[tool.spec.name, tool.sha] for tool in step.tools],
+            [[c.label, c.message, c.function.sha if c.function else None] for c in step.checks],
+            [model.provider, model.model, model.effort, model.max_output_tokens] if model else None,
+            [[r.name, list(r.fields) if r.fields is not None else None, r.guard] for r in step.reads],
+            list(step.parents),
+            [step.reasks, step.timeout, step.call_timeout],
+        ]

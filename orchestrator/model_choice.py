@@ -1,0 +1,140 @@
+"""Which model a step calls: step over alias over `defaults`, and where the alias comes from.
+
+Pipelines name aliases, never a vendor's model, so that one variable moves a whole pipeline. A pipeline without `models`
+has the aliases `default` and `cheap`, which are ORCH_MODEL and ORCH_MODEL_CHEAP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.errors import ConfigError, Diagnostic, Place
+from orchestrator.faults import nearest
+from orchestrator.graph import ModelChoice
+from orchestrator.settings import MissingVariable, Settings, substitute_env
+from orchestrator.spec import ModelSpec, PipelineSpec, Places, StepSpec
+
+DEFAULT_MAX_OUTPUT: Final = 8000
+BUILT_IN: Final = {"default": "ORCH_MODEL", "cheap": "ORCH_MODEL_CHEAP"}
+EXAMPLE: Final = "openai:gpt-6-luna"
+
+
+@dataclass(frozen=True, slots=True)
+class Unset:
+    """An alias whose variable is not set: a warning where a pipeline is checked, an error where it is run."""
+
+    alias: str
+    variable: str
+    place: Place
+    source: str | None
+
+    def warning(self) -> Diagnostic:
+        return Diagnostic("P243", self._message(), self.place, self._hint(), self.source, "warning")
+
+    def error(self) -> ConfigError:
+        return ConfigError(self._message(), hint=self._hint(), code="no_model", place=self.place)
+
+    def _message(self) -> str:
+        return f"no model is set: the alias {self.alias} is ${{env:{self.variable}}}, and {self.variable} is not set"
+
+    def _hint(self) -> str:
+        return f"run: export {self.variable}={EXAMPLE}    (or scripted:DIR, for written answers without a key)"
+
+
+@dataclass(slots=True)
+class Models:
+    """The aliases of one pipeline. Faults of an alias are reported once, through `report`."""
+
+    spec: PipelineSpec
+    settings: Settings
+    places: Places
+    report: Callable[[Diagnostic], None]
+    unset: dict[str, Unset]
+    _known: dict[str, tuple[str, str] | None]
+
+    @classmethod
+    def of(cls, spec: PipelineSpec, settings: Settings, places: Places, report: Callable[[Diagnostic], None]) -> Models:
+        return cls(spec, settings, places, report, {}, {})
+
+    def choose(self, name: str, step: StepSpec) -> ModelChoice | None:
+        """The model of a step; None where it is not set, or wrong (and then reported)."""
+        alias = step.model or self.spec.defaults.model
+        target = self.target(alias, self._alias_place(name, step))
+        if target is None:
+            return None
+        declared = self.spec.models.get(alias) or ModelSpec(use=":".join(target))
+        defaults = self.spec.defaults
+        return ModelChoice(
+            alias=alias,
+            provider=target[0],
+            model=target[1],
+            effort=step.effort or declared.effort or defaults.effort,
+            max_output_tokens=step.max_output_tokens
+            or declared.max_output_tokens
+            or defaults.max_output_tokens
+            or DEFAULT_MAX_OUTPUT,
+        )
+
+    def check_all(self) -> None:
+        """Report what is wrong with aliases that no step uses, too."""
+        for alias in self.spec.models:
+            self.target(alias, self.places.of("models", alias))
+
+    def target(self, alias: str, used_at: Place) -> tuple[str, str] | None:
+        """(provider, model) of an alias."""
+        if alias not in self._known:
+            self._known[alias] = self._resolve(alias, used_at)
+        return self._known[alias]
+
+    def _alias_place(self, name: str, step: StepSpec) -> Place:
+        return self.places.of("steps", name, "model") if step.model else self.places.of("defaults", "model")
+
+    def _resolve(self, alias: str, used_at: Place) -> tuple[str, str] | None:
+        declared = self.spec.models.get(alias)
+        if declared is not None:
+            place = self.places.of("models", alias, "use")
+            return self._substituted(alias, declared.use, place)
+        if self.spec.models or alias not in BUILT_IN:
+            self._unknown(alias, used_at)
+            return None
+        found = self.settings.model(alias)
+        if found is None:
+            self.unset[alias] = Unset(alias, "ORCH_MODEL", used_at, self.places.line(used_at))
+            return None
+        return self._split(alias, found, used_at)
+
+    def _unknown(self, alias: str, place: Place) -> None:
+        names = list(self.spec.models) or list(BUILT_IN)
+        hint = nearest(alias, names)
+        if ":" in alias:
+            hint = f"steps name aliases; declare one under models: {{default: {{use: {alias!r}}}}}"
+        self._error("P240", f"there is no model alias {alias}", place, hint)
+
+    def _substituted(self, alias: str, use: str, place: Place) -> tuple[str, str] | None:
+        try:
+            text = substitute_env(use, self.settings.env)
+        except MissingVariable as missing:
+            self.unset[alias] = Unset(alias, missing.name, place, self.places.line(place))
+            return None
+        except ConfigError as error:
+            self._error("P241", f"model alias {alias}: {error.message}", place, error.hint)
+            return None
+        return self._split(alias, text, place)
+
+    def _split(self, alias: str, text: str, place: Place) -> tuple[str, str] | None:
+        provider, colon, model = text.strip().partition(":")
+        if not (provider and colon and model) or any(char.isspace() for char in provider):
+            self._error(
+                "P241", f"model alias {alias}: {text!r} is not a model", place, f"write provider:model, like {EXAMPLE}"
+            )
+            return None
+        if provider not in self.settings.providers:
+            hint = nearest(provider, list(self.settings.providers))
+            self._error("P242", f"model alias {alias}: there is no provider {provider}", place, hint)
+            return None
+        return provider, model
+
+    def _error(self, code: str, message: str, place: Place, hint: str | None) -> None:
+        self.report(Diagnostic(code, message, place, hint, self.places.line(place)))

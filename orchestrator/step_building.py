@@ -1,0 +1,441 @@
+"""One step, from what is declared to a node that needs no looking up any more: reads, task, functions, checks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from orchestrator import schemas
+from orchestrator.contracts import Contract
+from orchestrator.errors import Place
+from orchestrator.expressions import Expression, ExpressionError, NameUse, dashed_name, parse
+from orchestrator.faults import nearest
+from orchestrator.functions import SignatureFault, check_check_function, check_step_function
+from orchestrator.graph import Check, Function, Read, StepNode, Template
+from orchestrator.ids import digest, sha256, variable
+from orchestrator.project import OutsideProject
+from orchestrator.references import Found, ReferenceFault, load_reference, looked_at
+from orchestrator.spec import MISSING, CheckSpec, ReadSpec, StepSpec
+from orchestrator.template_names import template_faults
+from orchestrator.tools import Tool, ToolFault, build_tool
+
+if TYPE_CHECKING:
+    from orchestrator.building import Building
+
+TASKS: Final = ("template", "prompt", "python")
+# Keys that say something about calls to a model, which a Python step does not make.
+MODEL_KEYS: Final = ("tools", "conversation", "model", "effort", "max_output_tokens", "reasks", "call_timeout")
+
+
+class StepBuilding:
+    def __init__(self, building: Building, name: str, spec: StepSpec) -> None:
+        self.building = building
+        self.name = name
+        self.spec = spec
+        self.kind: Literal["llm", "python"] = "python" if spec.python is not None else "llm"
+
+    def node(self) -> StepNode | None:
+        """The node, without its order; None if any part that it needs is missing (and reported)."""
+        contract = self._contract()
+        reads = self._reads()
+        self._check_needs()
+        self._check_task()
+        template = self._template(reads)
+        function = self._function(reads)
+        tools = self._tools()
+        checks = self._checks(contract)
+        model = self.building.models.choose(self.name, self.spec) if self.kind == "llm" else None
+        if contract is None or (template is None and function is None):
+            return None
+        self._check_facts(contract, reads)
+        spec, defaults = self.spec, self.building.spec.defaults
+        return StepNode(
+            name=self.name,
+            kind=self.kind,
+            order=0,
+            spec=spec,
+            contract=contract,
+            reads=reads,
+            parents=self._parents(),
+            template=template,
+            function=function,
+            tools=tools,
+            checks=checks,
+            model=model,
+            conversation=None if spec.conversation == "off" or self.kind == "python" else spec.conversation,
+            reasks=defaults.reasks if spec.reasks is None else spec.reasks,
+            timeout=spec.timeout or defaults.timeout,
+            call_timeout=spec.call_timeout or defaults.call_timeout,
+            digest=self._digest(checks),
+            place=self.building.places.key("steps", self.name),
+        )
+
+    def _digest(self, checks: tuple[Check, ...]) -> str:
+        """Of the definition alone: what is sent or demanded and has no entry of its own in the manifest."""
+        spec = self.spec
+        conversation = spec.conversation if spec.conversation == "off" else spec.conversation.model_dump()
+        defaults = {r.read: r.default for r in spec.reads if r.default is not MISSING}
+        return digest(
+            {
+                "system": self.building.spec.system,
+                "kind": self.kind,
+                "conversation": conversation if self.kind == "llm" else None,
+                "checks": [[check.label, check.message] for check in checks],
+                "defaults": defaults,
+            }
+        )
+
+    # --- helpers
+
+    def _of(self, *path: str | int) -> Place:
+        return self.building.of("steps", self.name, *path)
+
+    def _error(self, code: str, message: str, place: Place, hint: str | None = None, source: str | None = None) -> None:
+        self.building.error(code, f"step {self.name}: {message}", place, hint, source=source)
+
+    def _damaged(self, *path: str | int) -> bool:
+        return self.building.damaged("steps", self.name, *path)
+
+    def _parents(self) -> tuple[str, ...]:
+        above = [*(read.read for read in self.spec.reads), *self.spec.needs]
+        return tuple(p for p in dict.fromkeys(above) if p in self.building.spec.steps and p != self.name)
+
+    # --- the contract
+
+    def _contract(self) -> Contract | None:
+        name = self.spec.produces or self.name
+        place = self._of("produces") if self.spec.produces else self.building.places.key("steps", self.name)
+        contract = self.building.contract(name)
+        if contract is None:
+            self._no_contract(name, place)
+            return None
+        if self.kind == "llm":
+            self._check_sendable(contract, place)
+        return contract
+
+    def _no_contract(self, name: str, place: Place) -> None:
+        if self.building.has_contract(name) or self._damaged("produces"):
+            return
+        hint = f"write artifacts/{name}.yaml, or an inline contract under `artifacts:`"
+        near = nearest(name, self.building.contract_names())
+        if near.startswith("Did you mean"):
+            hint = f"{near} Else {hint}"
+        why = "" if self.spec.produces else " (a step without `produces` has the contract of its own name)"
+        self._error("P230", f"there is no contract {name}{why}", place, hint)
+
+    def _check_sendable(self, contract: Contract, place: Place) -> None:
+        if contract.form == "file":
+            self._error("P235", "a model cannot write a file", place, "use a contract with `schema: text` or a model")
+        for path, reason in schemas.unsendable(contract.schema or {}):
+            self._error(
+                "P234",
+                f"its contract {contract.name} cannot be asked of a model: at {path}, {reason}",
+                place,
+                "declare the properties, or use a list of objects with a key and a value",
+            )
+
+    def _check_facts(self, contract: Contract, reads: tuple[Read, ...]) -> None:
+        """A fact about the customer that must have a value needs a source that can have one."""
+        if contract.schema is None or self._damaged("reads"):
+            return
+        supplied = {variable(read.name) for read in reads if read.kind == "input"}
+        for read in reads:
+            tops = read.contract.customer_fields
+            supplied |= {_last(path) for path in tops if read.fields is None or _first(path) in read.fields}
+        for path, _, required in schemas.marked_fields(contract.schema):
+            if required and _last(path) not in supplied:
+                self._error(
+                    "P236",
+                    f"{contract.name}.{path} is a required fact about the customer, and nothing it reads can hold it",
+                    self._of("reads"),
+                    "let it be null (`float | None`), or read an input, or a customer field, of the same name",
+                )
+
+    # --- reads and needs
+
+    def _reads(self) -> tuple[Read, ...]:
+        reads: list[Read] = []
+        for at, spec in enumerate(self.spec.reads):
+            place = self._of("reads", at)
+            if spec.read in (read.read for read in self.spec.reads[:at]):
+                self._error(
+                    "P204", f"it reads {spec.read} twice", place, "leave one out; fields of one read are a list"
+                )
+                continue
+            read = self._read(spec, at, place)
+            if read is not None:
+                reads.append(read)
+        return tuple(reads)
+
+    def _read(self, spec: ReadSpec, at: int, place: Place) -> Read | None:
+        if spec.read == self.name:
+            self._error("P203", "it reads itself", place, "a step reads what other steps made")
+            return None
+        kind = self.building.kinds().get(spec.read)
+        if kind is None:
+            self.building.unknown(f"step {self.name} reads", spec.read, place)
+            return None
+        contract = self._source_contract(spec.read, kind)
+        if contract is None:
+            return None
+        self._check_fields(spec, contract, at)
+        self._check_read_default(spec, contract, at)
+        is_step = kind == "step"
+        return Read(spec.read, "step" if is_step else "input", contract, spec.fields, spec.guard, place, spec.default)
+
+    def _source_contract(self, name: str, kind: str) -> Contract | None:
+        if kind == "input":
+            node = self.building.inputs.get(name)
+            return node.contract if node is not None else None
+        return self.building.contract(self.building.spec.steps[name].produces or name)
+
+    def _check_fields(self, spec: ReadSpec, contract: Contract, at: int) -> None:
+        if spec.fields is None:
+            return
+        place = self._of("reads", at, "fields")
+        if not contract.fields:
+            self._error(
+                "P206",
+                f"{spec.read} is {_form(contract)}, it has no fields",
+                place,
+                "read it whole: leave `fields` out",
+            )
+        for index, field in enumerate(spec.fields if contract.fields else ()):
+            here = self._of("reads", at, "fields", index)
+            if field in spec.fields[:index]:
+                self._error("P204", f"fields names {field} twice", here, "leave one out")
+            elif field not in contract.fields:
+                hint = nearest(field, list(contract.fields))
+                if field.split(".")[0] in contract.fields:
+                    hint = f"fields are whole top-level properties: {field.split('.')[0]}"
+                self._error("P205", f"{spec.read} has no field {field}", here, hint)
+
+    def _check_read_default(self, spec: ReadSpec, contract: Contract, at: int) -> None:
+        if spec.default is MISSING or spec.default is None:
+            return
+        for fault in contract.faults(spec.default):
+            self._error(
+                "P208",
+                f"the default of {spec.read} does not fit {contract.name}: {fault.path} {fault.rule}",
+                self._of("reads", at, "default"),
+            )
+
+    def _check_needs(self) -> None:
+        for at, name in enumerate(self.spec.needs):
+            place = self._of("needs", at)
+            if name == self.name:
+                self._error("P203", "it needs itself", place, "a step waits for other steps")
+            elif name in self.spec.needs[:at]:
+                self._error("P204", f"it needs {name} twice", place, "leave one out")
+            elif name not in self.building.kinds():
+                self.building.unknown(f"step {self.name} needs", name, place)
+
+    # --- the task
+
+    def _check_task(self) -> None:
+        given = [key for key in TASKS if getattr(self.spec, key) is not None]
+        place = self.building.places.key("steps", self.name)
+        if not given and not any(self._damaged(key) for key in (*TASKS, "uses")):
+            hint = "give it one of template: FILE, prompt: |, python: FILE.py:FUNCTION"
+            self._error("P210", "it has no task", place, hint)
+        elif len(given) > 1:
+            self._error(
+                "P210", f"it has {' and '.join(given)}; a step has one task", self._of(given[-1]), "keep one of them"
+            )
+        if given == ["prompt"] and self.spec.prompt is not None and not self.spec.prompt.strip():
+            self._error("P210", "its prompt is empty", self._of("prompt"), "say what the model is to do")
+        if self.kind == "python":
+            for key in MODEL_KEYS:
+                if key in self.spec.model_fields_set:
+                    hint = f"leave {key} out, or give the step a template instead of python"
+                    self._error(
+                        "P227", f"a Python step makes no model call, so {key} has no meaning", self._of(key), hint
+                    )
+
+    def _template(self, reads: tuple[Read, ...]) -> Template | None:
+        if self.spec.template is not None:
+            return self._file_template(self.spec.template, reads)
+        if self.spec.prompt is not None:
+            return self._inline_template(self.spec.prompt, reads)
+        return None
+
+    def _file_template(self, ref: str, reads: tuple[Read, ...]) -> Template | None:
+        building, place = self.building, self._of("template")
+        base = building.base(self.name, "template")
+        try:
+            path = building.project.resolve(ref, base, "templates")
+        except OutsideProject:
+            self._error(
+                "P211", f"the template {ref} leads out of the project", place, "keep it inside the project's folder"
+            )
+            return None
+        if path is None:
+            places = ", ".join(looked_at(building.project, ref, base, "templates"))
+            near = nearest(Path(ref).name, list(building.project.shelf_names("templates")))
+            hint = f"looked at {places}." + (f" {near}" if near.startswith("Did you mean") else "")
+            self._error("P211", f"there is no template {ref}", place, hint)
+            return None
+        try:
+            text = path.read_bytes().decode()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = (
+                "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
+            )
+            self._error("P211", f"the template {ref} {reason}", place, "save it as UTF-8 text that you may read")
+            return None
+        where = Place(building.project.display(path), 1)
+        self._check_template(text, reads, lambda line: (Place(where.file, line), text.split("\n")[line - 1]))
+        return Template(ref, text, sha256(text), where)
+
+    def _inline_template(self, text: str, reads: tuple[Read, ...]) -> Template:
+        places, start = self.building.places, self._of("prompt")
+        block = re.search(r"(?:^|[:\s])[|>][-+\d]*\s*(?:#.*)?$", places.line(start) or "") is not None
+        first = start.line + (1 if block else 0)
+
+        def where(line: int) -> tuple[Place, str | None]:
+            place = Place(start.file, first + line - 1)
+            return place, places.line(place)
+
+        self._check_template(text, reads, where)
+        return Template(self.name, text, sha256(text), start)
+
+    def _check_template(self, text: str, reads: tuple[Read, ...], where: Any) -> None:
+        by_name = {read.name: read for read in reads}
+        others = {n: kind for n, kind in self.building.kinds().items() if n not in by_name and n != self.name}
+        incomplete = self._damaged("reads") or len(by_name) < len({spec.read for spec in self.spec.reads})
+        for fault in template_faults(text, by_name, others):
+            if incomplete and fault.code in ("P213", "P215"):
+                continue  # what it names may be the read that is faulty itself
+            place, source = where(fault.line)
+            self._error(fault.code, fault.message, place, fault.hint, source)
+
+    # --- functions
+
+    def _load(self, ref: str, key: str, place: Place) -> Found | None:
+        try:
+            return load_reference(self.building.project, ref, self.building.base(self.name, key), "steps")
+        except ReferenceFault as fault:
+            self._error(fault.code, fault.message, place, fault.hint)
+            return None
+
+    def _function(self, reads: tuple[Read, ...]) -> Function | None:
+        if self.spec.python is None:
+            return None
+        place = self._of("python")
+        found = self._load(self.spec.python, "python", place)
+        if found is None:
+            return None
+        if self._damaged("reads"):
+            return None
+        try:
+            check_step_function(_function_name(found.ref), found.value, [spec.read for spec in self.spec.reads])
+        except SignatureFault as fault:
+            self._error("P224", fault.message, place, fault.hint)
+            return None
+        return Function(found.ref, found.file, found.sha, found.value)
+
+    def _tools(self) -> tuple[Tool, ...]:
+        tools: dict[str, Tool] = {}
+        for at, ref in enumerate(self.spec.tools):
+            place = self._of("tools", at)
+            found = self._load(ref, "tools", place)
+            if found is None:
+                continue
+            try:
+                tool = build_tool(ref, found.value, found.sha)
+            except ToolFault as fault:
+                self._error("P225", f"{fault.message}, so it cannot be a tool", place, fault.hint)
+                continue
+            if tool.spec.name in tools:
+                other = tools[tool.spec.name].ref
+                self._error(
+                    "P226", f"two tools are named {tool.spec.name}: {other} and {ref}", place, "rename one function"
+                )
+                continue
+            tools[tool.spec.name] = tool
+        return tuple(tools.values())
+
+    # --- checks
+
+    def _checks(self, contract: Contract | None) -> tuple[Check, ...]:
+        found = [self._check(spec, at, contract) for at, spec in enumerate(self.spec.checks)]
+        return tuple(check for check in found if check is not None)
+
+    def _check(self, spec: CheckSpec, at: int, contract: Contract | None) -> Check | None:
+        if spec.python is not None:
+            return self._python_check(spec.python, spec.message, at)
+        return self._expression_check(spec.expr or "", spec.message, at, contract)
+
+    def _python_check(self, ref: str, message: str | None, at: int) -> Check | None:
+        place = self._of("checks", at, "python")
+        found = self._load(ref, "checks", place)
+        if found is None:
+            return None
+        if self._damaged("reads"):
+            return None
+        try:
+            check_check_function(_function_name(ref), found.value, [spec.read for spec in self.spec.reads])
+        except SignatureFault as fault:
+            self._error("P224", fault.message, place, fault.hint)
+            return None
+        return Check(ref, None, Function(ref, found.file, found.sha, found.value), message)
+
+    def _expression_check(self, text: str, message: str | None, at: int, contract: Contract | None) -> Check | None:
+        place = self._of("checks", at, "expr")
+        try:
+            expression = parse(text)
+        except ExpressionError as fault:
+            self._error("P229", f"the check {text!r}: {fault.message}", place, fault.hint)
+            return None
+        if contract is not None:
+            self._check_expression_names(expression, contract, place)
+        return Check(expression.text, expression, None, message)
+
+    def _check_expression_names(self, expression: Expression, contract: Contract, place: Place) -> None:
+        if not contract.fields or contract.schema is None:
+            self._error(
+                "P229",
+                f"the check {expression.text!r} names fields, and {contract.name} is {_form(contract)}",
+                place,
+                "write a Python check: it gets the whole value",
+            )
+            return
+        dashed = dashed_name(expression, [*contract.fields, *self.building.kinds()])
+        if dashed is not None:
+            hint = f"write {variable(dashed)}"
+            self._error("P229", f"{dashed} is read as a subtraction in {expression.text!r}", place, hint)
+            return
+        for use in expression.uses:
+            self._check_use(use, contract, contract.schema, place)
+
+    def _check_use(self, use: NameUse, contract: Contract, schema: Mapping[str, Any], place: Place) -> None:
+        known = schemas.at_path(use.path, schema, _by_variable)
+        if known == len(use.path):
+            return
+        name = ".".join(use.path[: known + 1])
+        hint = nearest(name, [variable(field) for field in contract.fields]) if known == 0 else None
+        if known == 0 and any(variable(n) == use.path[0] for n in self.building.kinds()):
+            hint = "expr sees the fields of the output only; a Python check gets the reads too"
+        self._error("P229", f"the output {contract.name} has no field {name}", place, hint)
+
+
+def _by_variable(part: str, known: Mapping[str, Any]) -> str | None:
+    return part if part in known else next((name for name in known if variable(name) == part), None)
+
+
+def _function_name(ref: str) -> str:
+    return ref.rpartition(":")[2]
+
+
+def _form(contract: Contract) -> str:
+    return {"text": "text", "markdown": "Markdown", "file": "a file"}.get(contract.form, f"a {contract.name}")
+
+
+def _first(path: str) -> str:
+    return path.split(".")[0].removesuffix("[]")
+
+
+def _last(path: str) -> str:
+    return variable(path.split(".")[-1].removesuffix("[]"))
