@@ -15,12 +15,15 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
 from orchestrator.ids import MAX_DEPTH
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError as JsonSchemaError
 
 Schema = Mapping[str, Any]
 
@@ -289,7 +292,7 @@ def unsendable(root: Schema) -> Iterator[tuple[str, str]]:
     for path, schema in walk(root):
         extra = schema.get("additionalProperties")
         if _has_type(schema, "object") and not schema.get("properties") and extra is not False:
-            yield path, "a free-form object (a dict) has no strict form"
+            yield path, "a free-form object (a dict), which has no strict form"
 
 
 # --- what may stand in a contract -------------------------------------------------------------------------------------
@@ -314,18 +317,21 @@ def schema_faults(root: Schema) -> list[str]:
     """What is wrong with an author's inline schema, each in one sentence. An empty list means it can be used."""
     from jsonschema import Draft202012Validator
 
-    metafaults = [
-        f"{_json_path(list(error.absolute_path))}: {error.message}"
-        for error in Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(root)
-    ]
-    if metafaults:
-        return metafaults[:5]
+    errors = list(Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(root))
+    if errors:
+        return [_metafault(error) for error in errors[:5]]
     faults = [fault for path, schema in walk(root) for fault in _local_faults(path, schema, root)]
     if not faults and _loops(root):
         faults.append("$: a $ref leads back to itself without going through a property or a list")
     if not faults and not _has_type(resolve(root, root), "object"):
         faults.append("$: the schema of a contract must be an object (type: object); put a list into a property")
     return faults
+
+
+def _metafault(error: JsonSchemaError) -> str:
+    while error.context:  # the first alternative is the usual form: a type is a word before it is a list of words
+        error = error.context[0]
+    return f"{_json_path(list(error.absolute_path))}: {error.message}"
 
 
 def _local_faults(path: str, schema: Schema, root: Schema) -> Iterator[str]:

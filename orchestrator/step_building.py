@@ -131,7 +131,7 @@ class StepBuilding:
         for path, reason in schemas.unsendable(contract.schema or {}):
             self._error(
                 "P234",
-                f"its contract {contract.name} cannot be asked of a model: at {path}, {reason}",
+                f"its contract {contract.name} cannot be asked of a model: {path} is {reason}",
                 place,
                 "declare the properties, or use a list of objects with a key and a value",
             )
@@ -286,7 +286,8 @@ class StepBuilding:
             self._error("P211", f"the template {ref} {reason}", place, "save it as UTF-8 text that you may read")
             return None
         where = Place(building.project.display(path), 1)
-        self._check_template(text, reads, lambda line: (Place(where.file, line), text.split("\n")[line - 1]))
+        lines = dict(enumerate(text.splitlines(), 1))
+        self._check_template(text, reads, lambda line: (Place(where.file, line), lines.get(line)))
         return Template(ref, text, sha256(text), where)
 
     def _inline_template(self, text: str, reads: tuple[Read, ...]) -> Template:
@@ -340,6 +341,9 @@ class StepBuilding:
         tools: dict[str, Tool] = {}
         for at, ref in enumerate(self.spec.tools):
             place = self._of("tools", at)
+            if ref in self.spec.tools[:at]:
+                self._error("P204", f"it names the tool {ref} twice", place, "leave one out")
+                continue
             found = self._load(ref, "tools", place)
             if found is None:
                 continue

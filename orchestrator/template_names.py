@@ -47,15 +47,18 @@ def template_faults(text: str, reads: Mapping[str, Read], others: Mapping[str, s
 
     try:
         tree = _environment().parse(text)
-        _environment().compile(tree)  # finds filters and tests that do not exist
     except TemplateSyntaxError as error:
         return (
             TemplateFault("P212", f"the template cannot be read: {error.message}", _braces_hint(text), error.lineno),
         )
     check = _Check(reads, others)
     faults = [*check.structure(tree), *check.slots(tree)]
-    for name in sorted(meta.find_undeclared_variables(tree) - {*SLOTS, *HELPERS}):
-        faults.append(check.unknown(name, _line_of(tree, name)))
+    try:
+        names = meta.find_undeclared_variables(tree) - {*SLOTS, *HELPERS}
+    except TemplateSyntaxError as error:  # a filter or test that does not exist
+        names = set()
+        faults.append(TemplateFault("P212", f"the template cannot be used: {error.message}", None, error.lineno))
+    faults += [check.unknown(name, _line_of(tree, name)) for name in sorted(names)]
     return tuple(sorted(faults, key=lambda fault: fault.line))
 
 

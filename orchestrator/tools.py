@@ -117,16 +117,19 @@ def _arguments(function: Callable[..., Any]) -> type[BaseModel]:
     fields: dict[str, Any] = {}
     for at, parameter in enumerate(inspect.signature(function).parameters.values()):
         _check_parameter(name, parameter, hints)
-        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+        # The function has its own default; the model only has to know that there is one.
+        default = ... if parameter.default is inspect.Parameter.empty else None
         fields[f"p{at}"] = (hints[parameter.name], Field(default, alias=parameter.name))
     try:
         model: type[BaseModel] = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
-        model.model_json_schema(by_alias=True)
+        schema = model.model_json_schema(by_alias=True)
     except PydanticUserError as error:
         raise ToolFault(
             f"{name} has a parameter that JSON cannot carry: {str(error).splitlines()[0]}",
-            "use text, numbers, truth values, lists, dicts, Literal or pydantic models",
+            "use text, numbers, truth values, lists, Literal or pydantic models",
         ) from error
+    for path, reason in schemas.unsendable(schema):
+        raise ToolFault(f"{name}: {path.removeprefix('$.properties.')} is {reason}", "use a pydantic model")
     return model
 
 
