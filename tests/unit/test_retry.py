@@ -86,8 +86,17 @@ def test_passing_troubles_are_tried_five_times_in_all(kind: str) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["quota", "auth", "model", "refused", "bad_request", "too_long", "chain_lost", "chain_unsupported"]
-    + ["unanswered_call"],
+    [
+        "quota",
+        "auth",
+        "model",
+        "refused",
+        "bad_request",
+        "too_long",
+        "chain_lost",
+        "chain_unsupported",
+        "unanswered_call",
+    ],
 )
 def test_what_a_retry_cannot_help_is_tried_once(kind: str) -> None:
     world = World([failure(kind)])
@@ -115,10 +124,9 @@ def test_the_servers_wish_is_kept_and_told() -> None:
 
 def test_S32_a_wait_longer_than_the_time_left_fails_at_once_and_says_until_when() -> None:
     world = World([failure("rate_limit", 90.0)])
-    with pytest.raises(
-        ProviderFailure, match="^rate limited until 2026-11-30 12:01:30 UTC: it is rate_limit"
-    ) as caught:
+    with pytest.raises(ProviderFailure) as caught:
         world.run(seconds=60)
+    assert caught.value.message == "rate limited until 2026-11-30 12:01:30 UTC: it is rate_limit"
     assert world.slept == []
     assert len(world.requests) == 1
     assert (caught.value.exit_code, caught.value.retry_after) == (6, 90.0)
@@ -126,7 +134,7 @@ def test_S32_a_wait_longer_than_the_time_left_fails_at_once_and_says_until_when(
 
 def test_a_pause_of_our_own_that_no_time_is_left_for_is_not_begun() -> None:
     world = World([failure("overloaded")] * 5, takes=59.8)
-    with pytest.raises(ProviderFailure, match="^it is overloaded$"):
+    with pytest.raises(ProviderFailure, match=r"^it is overloaded$"):
         world.run(seconds=60)
     assert world.slept == []
 
