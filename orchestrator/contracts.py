@@ -275,7 +275,7 @@ def _load_model(project: Project, ref: str, base: Path) -> _Schema:
 
 
 def _kind(value: Any) -> str:
-    return "a class" if isinstance(value, type) else f"a {type(value).__name__}"
+    return "a class" if isinstance(value, type) else f"of type {type(value).__name__}"
 
 
 def _renamed(read: Mapping[str, Any], written: Mapping[str, Any]) -> str | None:

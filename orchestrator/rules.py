@@ -161,7 +161,11 @@ def _pydantic_rule(detail: ErrorDetails) -> str:
     if template is None:
         message = detail["msg"]
         return message[:1].lower() + message[1:]
-    return template.format(**context)
+    return template.format(**{key: _number(value) for key, value in context.items()})
+
+
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 # --- JSON Schema ------------------------------------------------------------------------------------------------------
