@@ -55,7 +55,9 @@ class Fault:
     `status` with `headers` and `body` replaces the whole answer (200 too). `drop` closes without a word; `delay` waits
     first. After so many events the stream is `cut` (reset), `truncated` (ends well-formed), `malformed` (not JSON) or
     `stalled` (for `stall_seconds`). `ignore_chain` answers as a server that does not know the field. `events` are sent
-    right after `response.created`, and nothing after them if `events_end`. `response` is merged into the response.
+    right after `response.created`, and nothing after them if `events_end`. `response` is merged into the response,
+    `end` only into that of the terminal event, whose type `ending` replaces; `empty_end` takes its output away. `whole`
+    answers without a stream; `trickle` says nothing but comments, one each so many seconds.
     """
 
     status: int | None = None
@@ -73,7 +75,10 @@ class Fault:
     events_end: bool = False
     ending: str | None = None
     response: Json = field(default_factory=dict)
+    end: Json = field(default_factory=dict)
+    empty_end: bool = False
     whole: bool = False
+    trickle: float | None = None
 
 
 @dataclass
@@ -130,6 +135,7 @@ class StrictServer:
         )  # fmt: skip
         self.seen: list[Seen] = []
         self.faults: list[Fault | None] = []
+        self.seen_one = threading.Event()
         self.connections = 0
         self._nodes: dict[str, list[Json]] = {}
         self._responses: dict[str, Json] = {}
@@ -173,6 +179,7 @@ class StrictServer:
         seen = Seen(raw, body if isinstance(body, dict) else {}, headers)
         with self._lock:
             self.seen.append(seen)
+            self.seen_one.set()
             fault = (self.faults.pop(0) if self.faults else None) or Fault()
         return seen, fault
 
@@ -572,6 +579,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream; charset=utf-8")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
+        while fault.trickle is not None and not self._wait(fault.trickle, seen):
+            self._chunk(b": still thinking\n\n")
         for number, event in enumerate(self._script(seen.response, fault)):
             if number == fault.cut:
                 self._reset()
@@ -580,7 +589,7 @@ class _Handler(BaseHTTPRequestHandler):
                 break
             if number == fault.stalled and self._wait(fault.stall_seconds, seen):
                 return
-            data = json.dumps(event | {"sequence_number": number}, ensure_ascii=False)
+            data = json.dumps(event | {"sequence_number": number})
             if number == fault.malformed:
                 data = data[: len(data) // 2]
             self._chunk(f"event: {event['type']}\ndata: {data}\n\n".encode())
@@ -588,8 +597,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _script(self, response: Json, fault: Fault) -> Iterator[Json]:
         for number, event in enumerate(events(response)):
-            ends = event["type"] == f"response.{response['status']}"
-            yield event | {"type": f"response.{fault.ending}"} if ends and fault.ending else event
+            if event["type"] == f"response.{response['status']}":
+                change = fault.end | ({"output": []} if fault.empty_end else {})
+                event = {"type": f"response.{fault.ending or response['status']}", "response": response | change}
+            yield event
             if number == 0:
                 yield from fault.events
                 if fault.events_end:

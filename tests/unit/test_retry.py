@@ -86,17 +86,7 @@ def test_passing_troubles_are_tried_five_times_in_all(kind: str) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        "quota",
-        "auth",
-        "model",
-        "refused",
-        "bad_request",
-        "too_long",
-        "chain_lost",
-        "chain_unsupported",
-        "unanswered_call",
-    ],
+    ["quota", "auth", "model", "refused", "bad_request", "too_long", "chain_lost", "unanswered_call"],
 )
 def test_what_a_retry_cannot_help_is_tried_once(kind: str) -> None:
     world = World([failure(kind)])
