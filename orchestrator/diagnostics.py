@@ -52,7 +52,7 @@ CODES: Final[Mapping[str, str]] = {
     "P205": "A read asks for a field that its source's contract does not have.",
     "P206": "A read asks for fields of a value that has none, such as a text.",
     "P208": "A default of a read is no value of its source's contract.",
-    "P210": "A step has exactly one task: template, prompt or python; and it must say something.",
+    "P210": "A step has exactly one task: template, prompt or python.",
     "P211": "The template's file is missing, not readable, or outside the project.",
     "P212": "The template cannot be read by Jinja.",
     "P213": "The template names something that the step does not read, or that does not exist.",

@@ -1,16 +1,16 @@
 """References to Python: `file.py:name`, found like any other reference, loaded by path, hashed with what it imports.
 
 A function's behaviour is not only its own file. What it takes from neighbouring files of the project (`from .rates
-import usd`) is hashed with it, so that a change there is seen as a change of code; installed packages are not.
+import usd`) is hashed with it, so that a change there is seen as a change of code. Installed packages are not, nor are
+data files that a function opens.
 """
 
 from __future__ import annotations
 
-import sys
+import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 from orchestrator.ids import digest, sha256
@@ -53,7 +53,7 @@ def load_reference(project: Project, ref: str, base: Path, shelf: Shelf | None =
     except PythonLoadError as error:
         line = f"{project.display(error.path)}:{error.line}: " if error.line else ""
         raise ReferenceFault("P223", f"{ref} cannot be loaded: {line}{error.message}", error.hint) from error
-    return Found(ref, project.display(path), value, _code(project, path, _module_at(path)))
+    return Found(ref, project.display(path), value, _code(project, path))
 
 
 def _find(project: Project, file: str, base: Path, shelf: Shelf | None) -> Path:
@@ -84,30 +84,29 @@ def looked_at(project: Project, ref: str, base: Path, shelf: Shelf | None) -> tu
     return tuple(dict.fromkeys(places))
 
 
-def _module_at(path: Path) -> ModuleType | None:
-    found = [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) == str(path)]
-    return found[-1] if found else None
-
-
-def _code(project: Project, path: Path, module: ModuleType | None) -> Mapping[str, str]:
-    files = {path, *(_imported(module) if module is not None else ())}
-    return {project.display(file): sha256(file.read_bytes()) for file in sorted(files)}
-
-
-def _imported(module: ModuleType) -> Iterator[Path]:
-    """The files of the module's private package that it takes something from, directly or not."""
-    package = module.__name__.rpartition(".")[0]
-    seen: set[str] = set()
-    waiting = [module]
+def _code(project: Project, path: Path) -> Mapping[str, str]:
+    """The hash of a file and of every project file that it imports relatively, directly or not."""
+    bodies: dict[Path, bytes] = {}
+    waiting = [path]
     while waiting:
-        current = waiting.pop()
-        if current.__name__ in seen:
+        file = waiting.pop()
+        if file not in bodies:
+            bodies[file] = file.read_bytes()
+            waiting.extend(_imported(file, bodies[file]))
+    return {project.display(file): sha256(bodies[file]) for file in sorted(bodies)}
+
+
+def _imported(file: Path, body: bytes) -> Iterator[Path]:
+    """The files that the relative imports of a file name, as far as they exist."""
+    try:
+        tree = ast.parse(body)
+    except SyntaxError:  # a file that is only named for type checkers is never executed
+        return
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or node.level == 0:
             continue
-        seen.add(current.__name__)
-        if current.__file__:
-            yield Path(current.__file__)
-        for value in vars(current).values():
-            name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-            near = sys.modules.get(name) if isinstance(name, str) and name.startswith(f"{package}.") else None
-            if near is not None:
-                waiting.append(near)
+        folder = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+        for candidate in (folder, *(folder / alias.name for alias in node.names)):
+            for found in (candidate.with_suffix(".py"), candidate / "__init__.py"):
+                if found.is_file():
+                    yield found

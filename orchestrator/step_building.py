@@ -244,8 +244,6 @@ class StepBuilding:
             self._error(
                 "P210", f"it has {' and '.join(given)}; a step has one task", self._of(given[-1]), "keep one of them"
             )
-        if given == ["prompt"] and self.spec.prompt is not None and not self.spec.prompt.strip():
-            self._error("P210", "its prompt is empty", self._of("prompt"), "say what the model is to do")
         if self.kind == "python":
             for key in MODEL_KEYS:
                 if key in self.spec.model_fields_set:
