@@ -335,7 +335,7 @@ class _PipelineLoader:
             if declared != file.stem:
                 message = f"the definition is called {declared!r} and its file {file.stem!r}"
                 own.report("P110", message, own.place("step"), "Give both the same name.")
-        self.reader.others[document.file] = document.text
+        self.reader.include(document)
         self.reader.diagnostics.extend(own.diagnostics)
         return keys
 
@@ -382,12 +382,27 @@ def _contract(
             message = f"contract {name!r}{made_by} does not say {says}: {key!r} is missing"
             reader.report("P104", message, reader.key_place(*path), hint)
         keys[key] = stand_in  # the fault is reported; with it the contract can still be checked
+    _schema(reader, keys, path, name)
     if "tags" in keys:
         keys["tags"] = reader.texts(keys["tags"], (*path, "tags"), "'tags'")
     if keys.get("overflow") in ("truncate", "summarise"):
         message = f"overflow: {keys.pop('overflow')} is not available yet"
         reader.report("P150", message, reader.place(*path, "overflow"), "Write overflow: fail, or leave the key out.")
     return reader.model(ContractSpec, keys, path, f"contract {name!r}")
+
+
+def _schema(reader: SpecReader, keys: dict[str, Any], path: PathKey, name: str) -> None:
+    """Reports a schema that is neither a word nor a mapping, or missing; `model` then refuses the contract."""
+    schema = keys.get("schema", MISSING)
+    hint = 'Write schema: text, markdown or file, "schemas.py:Name", or an inline JSON Schema.'
+    if schema is MISSING:
+        reader.report("P102", f"'schema' is missing in contract {name!r}", reader.key_place(*path), hint)
+    elif not isinstance(schema, dict) and not (isinstance(schema, str) and schema.strip()):
+        message = f"'schema' must be text or a mapping, not {shown(keys.pop('schema'))}"
+        reader.report("P103", message, reader.place(*path, "schema"), hint)
+    else:
+        return
+    reader.drop((*path, "schema"))
 
 
 def _contract_name(reader: SpecReader, keys: Mapping[str, Any], path: PathKey, name: str) -> None:

@@ -51,6 +51,7 @@ class SpecReader:
         self.places: dict[PathKey, Place] = dict(document.places)
         self.raw: dict[PathKey, str] = dict(document.raw)
         self.others: dict[str, str] = {}
+        self.lines: dict[str, list[str]] = {document.file: document.lines}
         self.diagnostics: list[Diagnostic] = list(document.diagnostics)
         self.dropped: set[PathKey] = set()
 
@@ -61,7 +62,8 @@ class SpecReader:
         return Places(self.file, self.places, self.content, self.others)
 
     def report(self, code: str, message: str, place: Place, hint: str | None = None) -> None:
-        source = Places(self.file, {}, self.content, self.others).line(place)
+        lines = self.lines.get(place.file, [])
+        source = lines[place.line - 1] if 0 < place.line <= len(lines) else None
         self.diagnostics.append(Diagnostic(code, message, place, hint, source))
 
     def place(self, *path: str | int) -> Place:
@@ -238,9 +240,14 @@ class SpecReader:
         self.places = {new: at for old, at in self.places.items() if (new := target(old)) is not None}
         self.raw = {new: text for old, text in self.raw.items() if (new := target(old)) is not None}
 
+    def include(self, document: Document) -> None:
+        """Makes the text of a further file known, for the lines that faults point at."""
+        self.others[document.file] = document.text
+        self.lines[document.file] = document.lines
+
     def graft(self, document: Document, keys: Sequence[str], path: PathKey) -> None:
         """The named keys of another document become keys at `path`; their places stay in their own file."""
-        self.others[document.file] = document.text
+        self.include(document)
         for old in [place for place in self.places if len(place) > len(path) and place[: len(path)] == path]:
             if old[len(path)] in keys:
                 del self.places[old]

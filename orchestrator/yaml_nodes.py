@@ -56,14 +56,14 @@ class Document:
 
     file: str
     text: str = ""
+    lines: list[str] = field(default_factory=list)
     data: Any = None
     places: dict[PathKey, Place] = field(default_factory=dict)
     raw: dict[PathKey, str] = field(default_factory=dict)
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
     def report(self, code: str, message: str, place: Place, hint: str | None = None) -> None:
-        lines = self.text.splitlines()
-        source = lines[place.line - 1] if 0 < place.line <= len(lines) else None
+        source = self.lines[place.line - 1] if 0 < place.line <= len(self.lines) else None
         self.diagnostics.append(Diagnostic(code, message, place, hint, source))
 
 
@@ -73,14 +73,15 @@ def read_yaml(body: bytes, file: str) -> Document:
     text = _decoded(body, document)
     if text is None:
         return document
-    document.text = text
     composer = _Composer(document, text)
     try:
         root = composer.root()
         if root is not None:
             document.data = _Builder(document).value(root, ())
+            if document.data is None and not document.diagnostics:
+                document.report("P004", "the file is empty", Place(file, 1, 1))
     except MarkedYAMLError as error:
-        fault = explain_syntax(error, text.splitlines())
+        fault = explain_syntax(error, document.lines)
         document.report(fault.code, fault.message, Place(file, fault.line, fault.column), fault.hint)
     except _Refused as refused:
         document.report(refused.code, refused.message, _place(file, refused.mark), refused.hint)
@@ -115,9 +116,9 @@ def _decoded(body: bytes, document: Document) -> str | None:
         place = _offset(document.file, body[: error.start].decode("utf-8", "replace"))
         document.report("P003", "the file is not UTF-8 text", place, "Save it as UTF-8.")
         return None
+    document.text, document.lines = text, text.splitlines()
     bad = Reader.NON_PRINTABLE.search(text)
     if bad is not None:
-        document.text = text
         message = f"a control character (U+{ord(bad[0]):04X}) stands here"
         document.report("P003", message, _offset(document.file, text[: bad.start()]), "Remove it.")
         return None
@@ -180,7 +181,7 @@ class _Builder:
 
     def __init__(self, document: Document) -> None:
         self.document = document
-        self.lines = document.text.splitlines()
+        self.lines = document.lines
         self.nodes = 0
         self.chars = 0
         self.open: list[Node] = []
@@ -189,7 +190,7 @@ class _Builder:
         self.document.places[path] = _place(self.document.file, node.start_mark)
         self.nodes += 1
         if self.nodes > MAX_NODES or self.chars > MAX_TEXT:
-            message, hint = "the file is too large once its aliases are written out", "Use fewer aliases."
+            message, hint = "the file holds too much, each use of an alias counted", "Split it; use fewer aliases."
             raise _Refused("P012", message, node.start_mark, hint)
         if isinstance(node, ScalarNode):
             return self.scalar(node, path)

@@ -66,7 +66,7 @@ _RULES: Final = (
         r"Use single quotes, or write the backslash twice: \\.",
     ),
     _Rule(r"undefined alias", "P011", "'*' begins an alias, and no anchor of this name stands above", _QUOTE_IT),
-    _Rule(r"duplicate anchor", "P011", "this anchor is given a second time", "Give each anchor a name of its own."),
+    _Rule(r"second occurrence", "P011", "this anchor is given a second time", "Give each anchor a name of its own."),
     _Rule(
         r"alphabetic or numeric",
         "P011",
