@@ -1,4 +1,6 @@
-"""The cost calculator: what each role costs a week at the agency and at outside vendors. No model is asked.
+"""The cost calculator: what each role costs a week at the agency and outside, and what services cost to run.
+
+No model is asked.
 
 The figures are for comparing development costs. They say nothing about what the customer can spend; that sentence is
 the contract's (`artifacts/vendor-rates.yaml`), and it travels with the figures into every step that reads them.
@@ -6,7 +8,7 @@ the contract's (`artifacts/vendor-rates.yaml`), and it travels with the figures 
 
 from __future__ import annotations
 
-from .rates import Rate, all_rates
+from .rates import Rate, all_rates, service_prices
 from .schemas import CustomerBrief, Role, RoleRate, VendorRates
 
 ALWAYS: tuple[Role, ...] = ("product-designer", "web-developer", "quality-engineer", "delivery-lead")
@@ -31,6 +33,7 @@ def calculate(customer_brief: CustomerBrief, region: str) -> VendorRates:
         agency=agency[wanted[0]].supplier,
         region=region,
         roles=[_compared(agency[role], outside.get(role)) for role in wanted],
+        services=service_prices(region),
         quoted_on=min(rate.quoted_on for rate in used),
     )
 

@@ -75,6 +75,14 @@ class RoleRate(Value):
     minimum_weeks: int | None = Field(description="Shortest booking the outside supplier accepts.")
 
 
+class ServicePrice(Value):
+    service: str
+    supplier: str
+    per: str = Field(description="What the price is for: a month, a message.")
+    usd: float
+    quoted_on: str
+
+
 class VendorRates(Value):
     weekly_usd: int = Field(description="Lowest outside quote for one developer for one week, in whole US dollars.")
     weekly_usd_role: Role
@@ -82,7 +90,8 @@ class VendorRates(Value):
     agency: str
     region: str
     roles: list[RoleRate]
-    quoted_on: str = Field(description="Date of the oldest quote used, YYYY-MM-DD.")
+    services: list[ServicePrice] = Field(description="Prices of services that a solution may need to run.")
+    quoted_on: str = Field(description="Date of the oldest weekly rate used, YYYY-MM-DD.")
 
 
 class Component(Value):

@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 
 from orchestrator.contracts import Contract
+from orchestrator.facts import check_facts
 from orchestrator.graph import Check, Graph, StepNode, check_pipeline, ready
 from orchestrator.project import Project, find_project
 from orchestrator.settings import load_settings
 from orchestrator.tools import call_tool
+from orchestrator.values import Statement
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "discovery"
 BRIEFS = ("clinic", "logistics", "yoga-studio")
@@ -166,7 +168,7 @@ def test_a_brief_gives_every_input_that_has_no_default_and_no_other(graph: Graph
 
 def test_one_customer_states_a_budget_one_does_not_and_one_quotes_a_vendor() -> None:
     assert "customer-budget" not in brief("clinic")
-    assert "$" not in brief("clinic")["idea"]
+    assert not any(re.search(r"[$€£]|USD|EUR|GBP|dollar|euro|pound", text) for text in brief("clinic").values())
     assert "18,000 euros" in brief("yoga-studio")["customer-budget"]
     assert "997 dollars a week" in brief("logistics")["idea"]
     assert re.search(r"\d", brief("logistics")["customer-budget"]) is None
@@ -191,6 +193,7 @@ def test_the_calculator_finds_the_lowest_outside_quote_for_a_developer(project: 
 def test_the_rates_cover_every_role_in_every_region(project: Project, graph: Graph, region: str) -> None:
     rates = calculator(project, graph, region, ("web", "mobile-app", "back-office", "integration"))
     assert [rate.role for rate in rates.roles][-2:] == ["mobile-developer", "integration-engineer"]
+    assert [service.per for service in rates.services] == ["month", "month", "message"]
     assert {rate.region for rate in project.load_object(EXAMPLE / "rates.py", "all_rates")()} == {"EU", "UK", "US"}
 
 
@@ -312,7 +315,9 @@ def test_every_sum_written_out_in_words_is_right(agency: Callable[[str], float])
 def test_running_costs_and_the_outside_option_are_recomputed(project: Project, graph: Graph) -> None:
     estimate, rates = final("cost-estimate"), calculator(project, graph)
     monthly = [part["monthly_usd"] for part in final("tech-stack")["components"] if part["monthly_usd"] is not None]
-    assert monthly == [round(620 * 52 / 12 * 0.012, 2), 410]
+    prices = {(service.service, service.per): service.usd for service in rates.services}
+    sms, hosting = prices["SMS", "message"], prices["managed hosting for health data", "month"]
+    assert monthly == [round(620 * 52 / 12 * sms, 2), hosting]
     assert estimate["running_monthly_usd"] == pytest.approx(sum(monthly))
     weeks = sum(
         effort["weeks"]
@@ -362,3 +367,15 @@ def test_no_vendor_figure_is_taken_for_the_budget() -> None:
     }
     assert holders == {("cost-estimate", "outside_option")}
     assert "997" not in final("executive-summary")
+
+
+@pytest.mark.parametrize("step", ["customer-brief", "cost-estimate"])
+def test_what_the_clinic_said_is_kept_and_a_vendor_s_rate_is_not(graph: Graph, step: str) -> None:
+    said = [Statement(name, text, "input", name, sent=True) for name, text in brief("clinic").items()]
+    contract, answer = graph.steps[step].contract, final(step)
+    kept = check_facts(contract, answer, said)
+    assert (kept.value, kept.dropped, kept.faults) == (answer, (), ())
+    assert kept.facts["launch_date"].source == "launch-date"
+    leaked = check_facts(contract, {**answer, "customer_budget": "$997/week"}, said)
+    assert leaked.value == answer
+    assert [dropped.path for dropped in leaked.dropped] == ["customer_budget"]
