@@ -9,7 +9,8 @@ order the schema declares them, so that equal values are equal bytes whoever mad
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,9 +19,10 @@ from pydantic import BaseModel, RootModel
 from pydantic.errors import PydanticUserError
 
 from orchestrator import schemas
-from orchestrator.errors import Diagnostic, Place
+from orchestrator.errors import Diagnostic, Place, StepFailed
 from orchestrator.ids import canonical_json, digest
 from orchestrator.rules import SchemaFault, json_schema_faults, pydantic_faults
+from orchestrator.sent_schema import strict
 from orchestrator.spec import (
     SCALAR_INPUTS,
     SENSITIVITY_RANK,
@@ -65,7 +67,10 @@ class Contract:
     place: Place
 
     def faults(self, value: Any) -> tuple[SchemaFault, ...]:
-        """Everything that is wrong with a value: JSON data, or a model instance where the schema is a model."""
+        """Everything that is wrong with a value: JSON data, or a model instance where the schema is a model.
+
+        Raises StepFailed where a validator of the project raises anything but ValueError.
+        """
         if self.form != "json":
             return self._text_faults(value)
         try:
@@ -73,7 +78,8 @@ class Contract:
         except ValueError as error:
             return (SchemaFault("$", str(error), None),)
         if self.model is not None:
-            return pydantic_faults(self.model, data)
+            with self._blamed():
+                return pydantic_faults(self.model, data)
         return json_schema_faults(self.schema or {}, data)
 
     def normalise(self, value: Any) -> Any:
@@ -88,8 +94,9 @@ class Contract:
             return value
         data = self._data(value)
         if self.model is not None:
-            instance = self.model.model_validate_json(canonical_json(data, indent=None))
-            data = instance.model_dump(mode="json", by_alias=True, round_trip=True)
+            with self._blamed():
+                instance = self.model.model_validate_json(canonical_json(data, indent=None))
+                data = instance.model_dump(mode="json", by_alias=True, round_trip=True)
         return schemas.ordered(data, self.schema or {})
 
     def dump(self, value: Any) -> bytes:
@@ -111,12 +118,24 @@ class Contract:
 
     def sent_schema(self) -> dict[str, Any] | None:
         """The strict schema a model is sent; None for text forms. Marks and unsupported keywords are left out."""
-        return schemas.strict(self.schema) if self.form == "json" and self.schema is not None else None
+        return strict(self.schema) if self.form == "json" and self.schema is not None else None
 
     def field_hashes(self, body: bytes) -> dict[str, str]:
         """One hash per top-level field that the value has; empty for text and scalars."""
         value = self.load(body) if self.fields else None
         return {name: digest(field) for name, field in value.items()} if isinstance(value, dict) else {}
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """What the project's own validators and serialisers raise is a fault of the project, not of the value."""
+        try:
+            yield
+        except Exception as error:
+            raise StepFailed(
+                f"the contract {self.name} cannot check a value: {type(error).__name__}: {error}",
+                hint="mend the model: a validator raises ValueError for a value that does not fit",
+                code="contract_broken",
+            ) from error
 
     def _data(self, value: Any) -> Any:
         """JSON data of a value, without the nulls that stand for left-out properties. Raises ValueError."""

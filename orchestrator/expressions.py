@@ -79,9 +79,9 @@ class Expression:
         return frozenset(use.path[0] for use in self.uses)
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """Its value over JSON data; keys of `values` may be written with `-` or `_`.
+        """Its value over JSON data; keys of `values` may be written with `-` or `_`. What is absent is null.
 
-        Raises ExpressionError where the values do not allow it: a missing name, a null compared with `<`.
+        Raises ExpressionError where the values do not allow it, such as a null compared with `<`.
         """
         by_variable = {variable(name): value for name, value in values.items()}
         return _Evaluation(self.text, by_variable).of(self.tree)
@@ -259,9 +259,7 @@ class _Evaluation:
     def _lookup(self, node: ast.Name | ast.Attribute) -> Any:
         """A path through JSON objects. A key that is absent is null, as an optional field is."""
         path = _path(node) or ()
-        if path[0] not in self.values:
-            raise ExpressionError(f"`{path[0]}` has no value", column=node.col_offset + 1)
-        value = self.values[path[0]]
+        value = self.values.get(path[0])
         for at, attribute in enumerate(path[1:], start=1):
             if not isinstance(value, Mapping):
                 what = "null" if value is None else f"not an object but {_describe(value)}"

@@ -1,9 +1,9 @@
-"""JSON Schema as contracts use it: what may stand in one, the strict form a model is sent, and the form values take.
+"""JSON Schema as contracts use it: what may stand in one, how to walk it, and the form its values take.
 
-A contract's schema is written by its author and kept as it is; it is what a value is checked against. What a model is
-*sent* is another schema, derived here: the vendors' strict form wants every property required and no others, so an
-optional property becomes "required, or null". A null that comes back for a property that was only optional therefore
-means "left out", and `arrange` takes it out again before the value is checked.
+A contract's schema is written by its author and kept as it is; it is what a value is checked against. A model is sent
+another one (`sent_schema`), in which every property is required and what was optional may be null. A null that comes
+back for a property that was only optional therefore means "left out", and `without_nulls` takes it out again before the
+value is checked.
 
 Authors' regular expressions run on model output, so they must not be able to take exponential time (S25). They are
 compiled by pydantic's engine (Rust's `regex`), which is linear by construction and refuses what cannot be: look-around
@@ -30,13 +30,6 @@ Schema = Mapping[str, Any]
 MAX_JSON_BYTES: Final = 20_000_000
 FACT_MARK: Final = "fact_of"
 
-# What the vendors' strict form knows. Everything else (titles, defaults, our marks, `if`, `not`, …) is not sent; the
-# value is checked against the full schema anyhow.
-_SENT: Final = (
-    "$ref", "type", "description", "enum", "const", "format", "pattern", "minLength", "maxLength", "minimum", "maximum",
-    "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems",
-)  # fmt: skip
-_SENT_FORMATS: Final = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
 _UNSUPPORTED: Final[Mapping[str, str]] = {
     "patternProperties": "list the properties by name, or use additionalProperties",
     "$dynamicRef": "use $ref into $defs",
@@ -51,7 +44,6 @@ _ONE: Final = (
 )  # fmt: skip
 _MANY: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
 _NAMED: Final = ("properties", "$defs", "definitions", "dependentSchemas")
-NULL: Final[Schema] = {"type": "null"}
 
 
 # --- text -> data -----------------------------------------------------------------------------------------------------
@@ -166,6 +158,12 @@ def properties(schema: Schema, root: Schema) -> Mapping[str, Schema]:
     return found
 
 
+def has_type(schema: Schema, kind: str) -> bool:
+    """Whether a schema names this type, alone or among others."""
+    kinds = schema.get("type")
+    return kind in kinds if isinstance(kinds, list) else kinds == kind
+
+
 def at_path(path: tuple[str, ...], root: Schema, match: Callable[[str, Mapping[str, Schema]], str | None]) -> int:
     """How many parts of a path the schema knows. `match` finds the property a part means; in a list a part is a number.
 
@@ -228,73 +226,6 @@ def _is_marked(schema: Any, root: Schema) -> bool:
     return any(option.get(FACT_MARK) == "customer" for option in options)
 
 
-# --- the form that is sent --------------------------------------------------------------------------------------------
-
-
-def strict(schema: Schema) -> dict[str, Any]:
-    """The vendors' strict form: every property required, no others, what was optional nullable, our marks gone."""
-    root = schema
-    sent = _strict(resolve(schema, root), root)
-    defs = schema.get("$defs") or schema.get("definitions")
-    if isinstance(defs, Mapping) and defs:
-        key = "$defs" if "$defs" in schema else "definitions"
-        sent[key] = {name: _strict(value, root) for name, value in defs.items()}
-    return sent
-
-
-def _strict(schema: Any, root: Schema) -> dict[str, Any]:
-    if not isinstance(schema, Mapping):
-        return {}
-    sent = {key: schema[key] for key in _SENT if key in schema and _sendable(key, schema[key])}
-    if "$ref" in sent and len(sent) > 1:  # a reference takes no siblings in the strict form
-        sent = {"anyOf": [{"$ref": sent.pop("$ref")}], **sent}
-    for key, name in (("anyOf", "anyOf"), ("oneOf", "anyOf"), ("allOf", "allOf"), ("prefixItems", "prefixItems")):
-        if isinstance(schema.get(key), list):
-            sent[name] = [_strict(option, root) for option in schema[key]]
-    if len(sent.get("allOf", ())) == 1:
-        sent = {**sent.pop("allOf")[0], **sent}
-    if isinstance(schema.get("items"), Mapping):
-        sent["items"] = _strict(schema["items"], root)
-    if "properties" in schema or _has_type(schema, "object"):
-        sent.update(_strict_object(schema, root))
-    return sent
-
-
-def _strict_object(schema: Schema, root: Schema) -> dict[str, Any]:
-    required = schema.get("required") or ()
-    fields: dict[str, Any] = {}
-    for name, child in (schema.get("properties") or {}).items():
-        sent = _strict(child, root)
-        optional = name not in required and isinstance(child, Mapping) and not accepts_null(child, root)
-        fields[name] = _nullable(sent) if optional else sent
-    return {"properties": fields, "required": list(fields), "additionalProperties": False}
-
-
-def _nullable(sent: dict[str, Any]) -> dict[str, Any]:
-    described = {key: sent.pop(key) for key in ("description",) if key in sent}
-    options = sent["anyOf"] if list(sent) == ["anyOf"] else [sent]
-    return {"anyOf": [*options, dict(NULL)], **described}
-
-
-def _sendable(key: str, value: Any) -> bool:
-    if key == "format":
-        return value in _SENT_FORMATS
-    return key != "pattern" or pattern_fault(value) is None
-
-
-def _has_type(schema: Schema, kind: str) -> bool:
-    kinds = schema.get("type")
-    return kind in kinds if isinstance(kinds, list) else kinds == kind
-
-
-def unsendable(root: Schema) -> Iterator[tuple[str, str]]:
-    """Where the strict form cannot say what the schema says, as (path, reason): free-form objects."""
-    for path, schema in walk(root):
-        extra = schema.get("additionalProperties")
-        if _has_type(schema, "object") and not schema.get("properties") and extra is not False:
-            yield path, "a free-form object (a dict), which has no strict form"
-
-
 # --- what may stand in a contract -------------------------------------------------------------------------------------
 
 
@@ -323,7 +254,7 @@ def schema_faults(root: Schema) -> list[str]:
     faults = [fault for path, schema in walk(root) for fault in _local_faults(path, schema, root)]
     if not faults and _loops(root):
         faults.append("$: a $ref leads back to itself without going through a property or a list")
-    if not faults and not _has_type(resolve(root, root), "object"):
+    if not faults and not has_type(resolve(root, root), "object"):
         faults.append("$: the schema of a contract must be an object (type: object); put a list into a property")
     return faults
 
@@ -467,7 +398,7 @@ def _all_properties(branch: Schema, root: Schema) -> dict[str, Any]:
 def _branch(value: Any, schema: Schema, root: Schema) -> Schema:
     """The alternative of a union that a value follows: the first of its kind whose constants and keys fit."""
     kind = "array" if isinstance(value, list) else "object"
-    options = [b for b in branches(schema, root) if "type" not in b or _has_type(b, kind)]
+    options = [b for b in branches(schema, root) if "type" not in b or has_type(b, kind)]
     if kind == "object" and len(options) > 1:
         options = [b for b in options if _fits(value, b, root)] or options
     return options[0] if options else {}

@@ -17,6 +17,7 @@ from orchestrator.graph import Check, Function, Read, StepNode, Template
 from orchestrator.ids import digest, sha256, variable
 from orchestrator.project import OutsideProject
 from orchestrator.references import Found, ReferenceFault, load_reference, looked_at
+from orchestrator.sent_schema import unsendable
 from orchestrator.spec import MISSING, CheckSpec, ReadSpec, StepSpec
 from orchestrator.template_names import template_faults
 from orchestrator.tools import Tool, ToolFault, build_tool
@@ -128,12 +129,12 @@ class StepBuilding:
     def _check_sendable(self, contract: Contract, place: Place) -> None:
         if contract.form == "file":
             self._error("P235", "a model cannot write a file", place, "use a contract with `schema: text` or a model")
-        for path, reason in schemas.unsendable(contract.schema or {}):
+        for path, reason in unsendable(contract.schema or {}):
             self._error(
                 "P234",
                 f"its contract {contract.name} cannot be asked of a model: {path} is {reason}",
                 place,
-                "declare the properties, or use a list of objects with a key and a value",
+                "declare what it holds; for a dict, a list of objects with a key and a value",
             )
 
     def _check_facts(self, contract: Contract, reads: tuple[Read, ...]) -> None:

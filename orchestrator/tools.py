@@ -22,6 +22,7 @@ from pydantic.errors import PydanticUserError
 from orchestrator import schemas
 from orchestrator.ids import canonical_json
 from orchestrator.rules import SchemaFault, faults_of, show
+from orchestrator.sent_schema import strict, unsendable
 from orchestrator.values import ToolSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -100,7 +101,7 @@ def build_tool(ref: str, function: Callable[..., Any], sha: str) -> Tool:
         raise ToolFault(
             f"{ref} has no docstring", "the docstring tells the model what the tool does and when to use it"
         )
-    schema = schemas.strict(_arguments(function).model_json_schema(by_alias=True))
+    schema = strict(_arguments(function).model_json_schema(by_alias=True))
     schema.pop("description", None)
     mark = getattr(function, _MARK, _Mark(idempotent=False))
     return Tool(ref, ToolSpec(name, description.strip(), schema), function, mark.idempotent, sha)
@@ -128,7 +129,7 @@ def _arguments(function: Callable[..., Any]) -> type[BaseModel]:
             f"{name} has a parameter that JSON cannot carry: {str(error).splitlines()[0]}",
             "use text, numbers, truth values, lists, Literal or pydantic models",
         ) from error
-    for path, reason in schemas.unsendable(schema):
+    for path, reason in unsendable(schema):
         raise ToolFault(f"{name}: {path.removeprefix('$.properties.')} is {reason}", "use a pydantic model")
     return model
 

@@ -17,9 +17,10 @@ from pydantic import BaseModel, Field, field_validator
 
 from orchestrator import schemas
 from orchestrator.contracts import Contract, build_contract, contract_input, input_contract
-from orchestrator.errors import Diagnostic, Place
+from orchestrator.errors import Diagnostic, Place, StepFailed
 from orchestrator.project import Project
 from orchestrator.rules import SchemaFault
+from orchestrator.sent_schema import unsendable
 from orchestrator.spec import ContractSpec, InputSpec, Places
 
 COST: Mapping[str, Any] = {
@@ -199,6 +200,23 @@ def test_S25_what_has_no_canonical_form_is_a_fault(value: Any) -> None:
     faults = of_model(Any_).faults({"x": value})
     assert len(faults) == 1
     assert faults[0].path == "$"
+
+
+def test_a_validator_that_breaks_is_the_projects_mistake() -> None:
+    class Broken(BaseModel):
+        x: int
+
+        @field_validator("x")
+        @classmethod
+        def look_up(cls, value: int) -> int:
+            return {1: 1}[value]
+
+    made = of_model(Broken)
+    assert made.faults({"x": 1}) == ()
+    with pytest.raises(StepFailed) as caught:
+        made.faults({"x": 2})
+    assert caught.value.message == "the contract m cannot check a value: KeyError: 2"
+    assert caught.value.code == "contract_broken"
 
 
 # --- nulls that the strict form made
@@ -393,6 +411,16 @@ def test_sent_schema_of_an_inline_contract(project: Project) -> None:
     }
 
 
+def test_an_enum_gets_its_types(project: Project) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", None]}, "b": {"const": 3}}, "required": ["a"]}
+    sent = contract(project, schema).sent_schema()
+    assert sent is not None
+    assert sent["properties"] == {
+        "a": {"type": ["string", "null"], "enum": ["x", None]},
+        "b": {"anyOf": [{"type": "integer", "const": 3}, {"type": "null"}]},
+    }
+
+
 class Node(BaseModel):
     name: str
     children: list[Node] = []
@@ -414,12 +442,21 @@ def test_an_answer_that_obeys_the_sent_schema_with_nulls_is_accepted() -> None:
     assert (normal["title"], normal["best"], normal["budget"]) == ("none", None, None)
 
 
-def test_free_form_objects_are_found() -> None:
+def test_what_the_strict_form_cannot_say_is_found() -> None:
     class Loose(BaseModel):
         rates: dict[str, float]
+        pair: tuple[int, str]
+        thing: Any
+        things: list[Any]
+        fine: list[str]
 
-    assert [path for path, _ in schemas.unsendable(Loose.model_json_schema())] == ["$.properties.rates"]
-    assert list(schemas.unsendable(Zoo.model_json_schema())) == []
+    assert {path: reason.split(",")[0] for path, reason in unsendable(Loose.model_json_schema())} == {
+        "$.properties.rates": "a free-form object (a dict)",
+        "$.properties.pair": "a tuple",
+        "$.properties.thing": "a value of any kind",
+        "$.properties.things.items": "a value of any kind",
+    }
+    assert list(unsendable(Zoo.model_json_schema())) == []
 
 
 # --- customer facts

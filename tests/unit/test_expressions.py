@@ -32,6 +32,7 @@ STACK = {"components": [{"name": "web"}, {"name": "api"}], "lead": None, "hostin
         ("stack.lead is not None", False),
         ("stack.hosting_plan.usd == 40", True),
         ("stack.absent == None", True),
+        ("left_out is None", True),
         ("region == 'US' or total_low", 10),
         ("'EU' == region", True),
     ],
@@ -118,7 +119,7 @@ def test_no_object_is_reachable() -> None:
         ("stack.lead.name == 1", {"stack": {"lead": None}}, "`stack.lead` is null, so it has no `name`"),
         ("a / b > 1", {"a": 1, "b": 0}, "`b` is 0, so nothing can be divided by it"),
         ("a / b > 1", {"a": 0, "b": 0}, "`b` is 0, so nothing can be divided by it"),
-        ("missing > 1", {"a": 1}, "`missing` has no value"),
+        ("missing > 1", {"a": 1}, "`missing` is null and `1` is 1: `>` cannot compare them"),
     ],
 )
 def test_says_which_value_does_not_fit(text: str, values: dict[str, Any], message: str) -> None:
