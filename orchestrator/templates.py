@@ -12,8 +12,9 @@ cannot be cut, reversed or changed in case, and content is filled in after Jinja
 again: nothing in it can become template code or another slot. Slots are counted: one that was made and not printed,
 or a block printed twice, is an error.
 
-Templates are the project's own code, but they run in Jinja's sandbox, without its globals and without anything random.
-A caller that renders on an event loop does so in a thread, with a time limit.
+What a template may name is checked at load (`template_names`); this holds whatever a template does. Templates are the
+project's own code, but they run in Jinja's sandbox, without anything random. A caller on an event loop renders in a
+thread, with a time limit.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -29,11 +30,11 @@ from orchestrator.errors import Diagnostic, InvalidProject, Place
 from orchestrator.ids import variable
 
 if TYPE_CHECKING:
-    from jinja2 import Environment, nodes
+    from jinja2 import Environment
 
-    from orchestrator.graph import Read, Template
+    from orchestrator.graph import Template
 
-CODE: Final = "P301"
+CODE: Final = "P214"
 PLAIN_LIMIT: Final = 200
 MAX_OUTPUT: Final = 1_000_000
 NAMES: Final = "inputs.x, block(name) and quote(name, path)"
@@ -251,7 +252,7 @@ def _environment() -> Environment:
         raise _Misuse(f"it prints {type(value).__name__}", "print text, numbers and slots only")
 
     environment = SandboxedEnvironment(undefined=StrictUndefined, finalize=printed, autoescape=False)
-    environment.globals.clear()
+    del environment.globals["lipsum"]
     for name in ("random", "pprint"):
         del environment.filters[name]
     return environment
@@ -288,95 +289,3 @@ def _line_of(error: BaseException) -> int | None:
             line = trace.tb_lineno
         trace = trace.tb_next
     return line
-
-
-# --- the check at load ------------------------------------------------------------------------------------------------
-
-
-def check(template: Template, step: str, reads: Sequence[Read]) -> tuple[Diagnostic, ...]:
-    """Everything in a template that cannot work whatever the values are: syntax, and names the step does not read.
-
-    Names given as expressions (`block(x)`) are checked when they are rendered.
-    """
-    from jinja2 import TemplateSyntaxError
-
-    try:
-        tree = _environment().parse(template.text)
-        _environment().compile(tree)
-    except TemplateSyntaxError as error:
-        found = [(error.lineno, str(error.message), "")]
-    else:
-        found = sorted(set(_faults(tree, reads)))
-    return tuple(
-        Diagnostic(CODE, _message(template, step, text), place_of(template, line), hint or None)
-        for line, text, hint in found
-    )
-
-
-def _faults(tree: nodes.Template, reads: Sequence[Read]) -> Iterator[tuple[int, str, str]]:
-    from jinja2 import meta, nodes
-
-    for unknown in meta.find_undeclared_variables(tree) - {"inputs", "block", "quote"}:
-        lines = [name.lineno for name in tree.find_all(nodes.Name) if name.name == unknown and name.ctx == "load"]
-        yield min(lines, default=1), f"it uses {unknown!r}, which no template knows", f"a template knows {NAMES}"
-    for node in tree.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):
-        yield node.lineno, "it takes in another template", "write the text here: a step has one template"
-    inputs = {variable(read.name): read.name for read in reads if read.kind == "input"}
-    for name, line in _input_names(tree):
-        if name not in inputs:
-            yield line, f"the step reads no input {name!r}", _known(inputs)
-    for call in tree.find_all(nodes.Call):
-        reason = _call_fault(call, reads)
-        if reason:
-            yield call.lineno, reason, _known([read.name for read in reads])
-
-
-def _input_names(tree: nodes.Template) -> Iterator[tuple[str, int]]:
-    from jinja2 import nodes
-
-    for attribute in tree.find_all(nodes.Getattr):
-        if isinstance(attribute.node, nodes.Name) and attribute.node.name == "inputs":
-            yield attribute.attr, attribute.lineno
-    for item in tree.find_all(nodes.Getitem):
-        if isinstance(item.node, nodes.Name) and item.node.name == "inputs" and isinstance(item.arg, nodes.Const):
-            yield str(item.arg.value), item.lineno
-
-
-def _call_fault(call: nodes.Call, reads: Sequence[Read]) -> str | None:
-    from jinja2 import nodes
-
-    if not isinstance(call.node, nodes.Name) or call.node.name not in ("block", "quote"):
-        return None
-    names = [arg.value for arg in call.args if isinstance(arg, nodes.Const) and isinstance(arg.value, str)]
-    if not names:
-        return None
-    read = next((read for read in reads if read.name == names[0]), None)
-    if read is None:
-        return f"the step does not read {names[0]!r}"
-    return path_fault(read, names[1]) if call.node.name == "quote" and len(names) == 2 else None
-
-
-def path_fault(read: Read, path: str) -> str | None:
-    """Why a path cannot lead to a value of this read, whatever the value; None if it can."""
-    if read.contract.form != "json":
-        return f"{read.name} is {read.contract.form}, which has no fields to quote; use block({read.name!r})"
-    known = read.fields if read.fields is not None else read.contract.fields
-    try:
-        first = split_path(path)[0]
-    except ValueError as error:
-        return str(error)
-    if known and first not in known:
-        return f"{read.name} has no field {first!r} that this step reads; it reads {', '.join(known)}"
-    return None
-
-
-def split_path(path: str) -> tuple[str | int, ...]:
-    """`components[0].name` → ("components", 0, "name"); a leading `$.` is allowed. Raises ValueError."""
-    inner = path.removeprefix("$.")
-    if not re.fullmatch(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d+\])*", inner):
-        raise ValueError(f"{path!r} is no path; write field, field.part or field[0].part")
-    return tuple(int(index) if index else key for key, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", inner))
-
-
-def _known(names: Collection[str]) -> str:
-    return f"it reads {', '.join(sorted(names))}" if names else "it reads none; add it to the step's reads"

@@ -156,12 +156,16 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The outcome of select → guard → fit: blocks taken in frame order, and what was refused or dropped."""
+    """The outcome of select → guard → fit: blocks taken in frame order, and what was refused or dropped.
+
+    `window` is the model's context in tokens, None where it is not known: the composed whole must fit it too.
+    """
 
     blocks: tuple[Block, ...]
     left_out: tuple[LeftOut, ...] = ()
     statements: tuple[Statement, ...] = ()
     sensitivity: Sensitivity = "internal"
+    window: int | None = None
 
 
 # --- what is sent -------------------------------------------------------------------------------------------------------

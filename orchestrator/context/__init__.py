@@ -1,0 +1,63 @@
+"""What a step's model may see: select → guard → fit → blocks.
+
+Three things enter, and no other: the declared reads, the session's visible conversation, and what the record says about
+the customer. Each becomes a block that knows where it comes from, which rule chose it, what it must not be used for and
+how many tokens it takes; everything that was a candidate and does not enter is left out by name, with the reason.
+
+All of this is a pure function of one snapshot, so the same call shows a request before it is paid for and explains it
+afterwards.
+"""
+
+from __future__ import annotations
+
+from orchestrator.context.budget import check_contracts, check_window, fit_conversation
+from orchestrator.context.guards import check_access, highest
+from orchestrator.context.render import artifact_block, facts_text_block, message_block, turn_blocks
+from orchestrator.context.select import choose, not_declared, statements
+from orchestrator.facts import facts_block
+from orchestrator.graph import Graph, StepNode
+from orchestrator.spec import Sensitivity
+from orchestrator.values import Block, Context, Snapshot, Statement
+
+__all__ = ["build_context"]
+
+
+def build_context(
+    graph: Graph,
+    step: StepNode,
+    snapshot: Snapshot,
+    *,
+    may_see: Sensitivity,
+    provider_name: str,
+    window: int | None,
+) -> Context:
+    """The blocks of a step's first request in frame order, and what was left out.
+
+    `may_see` is the highest sensitivity that `provider_name` may be sent; `window` the model's context in tokens, None
+    where it is not known. Raises AccessRefused for a block the provider may not see, StepFailed for a read or a whole
+    that is too large, UsageError for a read that has no value yet. Nothing was sent then.
+    """
+    chosen = choose(graph, step, snapshot)
+    check_contracts(step, chosen)
+    turns, dropped = fit_conversation(step.conversation, snapshot.conversation, snapshot.conversation_total)
+    artifacts = tuple(artifact_block(entry) for entry in chosen)
+    said = statements(chosen, snapshot, turns)
+    material = (*artifacts, *turn_blocks(step.conversation, turns))
+    sensitivity = highest(block.sensitivity for block in material)
+    facts = _facts(step, said, sensitivity)
+    message = (message_block(snapshot.message),) if snapshot.message else ()
+    blocks = (*material, *facts, *message)
+    check_access(step.name, blocks, may_see, provider_name)
+    check_window(step, graph.spec.system, blocks, window)
+    return Context(
+        blocks=blocks,
+        left_out=(*not_declared(graph, step), *dropped),
+        statements=said,
+        sensitivity=highest(block.sensitivity for block in blocks),
+        window=window,
+    )
+
+
+def _facts(step: StepNode, said: tuple[Statement, ...], sensitivity: Sensitivity) -> tuple[Block, ...]:
+    text = facts_block(step.contract, said)
+    return (facts_text_block(text, sensitivity),) if text else ()

@@ -1,0 +1,109 @@
+"""What fits: hard limits, whole pieces, and a line in the ledger for everything that is dropped.
+
+The conversation is cut to its budget, newest first. Declared reads are never cut: one that is larger than its contract
+allows, or than the model's window, is an error before anything is paid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.context.select import Chosen
+from orchestrator.errors import StepFailed
+from orchestrator.frame import Turn, write_turn
+from orchestrator.graph import StepNode
+from orchestrator.ids import canonical_json
+from orchestrator.providers.tokens import estimate
+from orchestrator.spec import ConversationSpec
+from orchestrator.values import Block, LeftOut, Message
+
+
+def fit_conversation(
+    limits: ConversationSpec | None, messages: tuple[Message, ...], total: int
+) -> tuple[tuple[Message, ...], tuple[LeftOut, ...]]:
+    """The newest messages that fit both caps, in their order, and what was dropped with the reason.
+
+    `total` counts the session's messages, of which `messages` are the newest. The first message that does not fit ends
+    the block: a conversation with a hole in it would mean something else.
+    """
+    if limits is None:
+        return (), tuple(_dropped(message, "conversation: off") for message in messages)
+    recent = messages[len(messages) - limits.messages :] if limits.messages < len(messages) else messages
+    kept = len(recent) - _fitting(recent, limits.tokens)
+    old = f"older than the last {limits.messages}"
+    over = f"over the conversation budget of {limits.tokens} tokens"
+    unseen = total - len(messages)
+    dropped = [LeftOut("conversation", f"{unseen} earlier messages", old)] if unseen > 0 else []
+    dropped += [_dropped(message, old) for message in messages[: len(messages) - len(recent)]]
+    dropped += [_dropped(message, over) for message in recent[:kept]]
+    return recent[kept:], tuple(dropped)
+
+
+def _fitting(messages: tuple[Message, ...], limit: int) -> int:
+    """How many messages, counted from the newest, fit the limit together."""
+    used = 0
+    for count, message in enumerate(reversed(messages)):
+        used += estimate(turn_text(message))
+        if used > limit:
+            return count
+    return len(messages)
+
+
+def turn_text(message: Message) -> str:
+    """A message as its line of the frame."""
+    return write_turn(Turn(message.role, message.text, message.step))
+
+
+def message_name(message: Message) -> str:
+    """How the trace names a message: its number in the session, who wrote it, and in which step."""
+    return f"message {message.seq} ({message.role}{f', {message.step}' if message.step else ''})"
+
+
+def _dropped(message: Message, reason: str) -> LeftOut:
+    return LeftOut("conversation", message_name(message), reason, estimate(turn_text(message)))
+
+
+def check_contracts(step: StepNode, chosen: Iterable[Chosen]) -> None:
+    """Raises StepFailed for the first read that is larger than its contract allows."""
+    for entry in chosen:
+        limit = entry.read.contract.max_tokens
+        size = estimate(entry.content)
+        if limit is not None and size > limit:
+            raise StepFailed(
+                f"{entry.read.name} is too large for {step.name}: about {size:,} tokens, and its contract "
+                f"{entry.read.contract.name} allows {limit:,} (max_tokens); nothing was sent",
+                hint=f"read fewer fields of it, shorten it with `orch edit`, or raise max_tokens in "
+                f"{entry.read.contract.place}",
+                code="too_large",
+                place=entry.read.place,
+            )
+
+
+def check_window(step: StepNode, system: str, blocks: Iterable[Block], window: int | None) -> None:
+    """Raises StepFailed if the request and the reply to come pass the window.
+
+    The request is system, blocks, tools and output schema, plus 10 % since its tokens are an estimate.
+    """
+    if window is None or step.model is None:
+        return
+    sent = tuple(blocks)
+    counted = estimate(system) + sum(block.tokens for block in sent) + _definitions(step)
+    need = -(-counted * 11 // 10) + step.model.max_output_tokens
+    if need > window:
+        largest = max(sent, key=lambda block: block.tokens, default=None)
+        part = f"; the largest part is {largest.source} with {largest.tokens:,}" if largest else ""
+        raise StepFailed(
+            f"{step.name} does not fit the window of {step.model.provider}:{step.model.model}: about {need:,} tokens "
+            f"with the reply of {step.model.max_output_tokens:,}, and the window is {window:,}{part}; nothing was sent",
+            hint="read fewer steps or only some `fields` of them, lower max_output_tokens, or use a model with a "
+            "larger window",
+            code="too_large",
+            place=step.place,
+        )
+
+
+def _definitions(step: StepNode) -> int:
+    """Tokens of what travels beside the text: tool definitions and the output schema."""
+    tools = [[tool.spec.name, tool.spec.description, dict(tool.spec.parameters)] for tool in step.tools]
+    schema = step.contract.sent_schema()
+    return sum(estimate(canonical_json(part, indent=None)) for part in (*tools, *([schema] if schema else [])))

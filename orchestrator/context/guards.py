@@ -1,0 +1,65 @@
+"""Labels ahead of content, and who may see it.
+
+Scope (what a value must not be used for) and access (who may see it at all) are two things. Scope travels as text with
+the artifact wherever it is read (R003). Access is checked on every block after selection, before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.context.select import Chosen
+from orchestrator.errors import AccessRefused
+from orchestrator.frame import FramedArtifact
+from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
+from orchestrator.values import Block
+
+
+def framed(chosen: Chosen) -> FramedArtifact:
+    """The read under its label: the contract's guards, those its version inherited, the reading step's own."""
+    contract = chosen.read.contract
+    return FramedArtifact(
+        step=chosen.read.name,
+        type=contract.name,
+        about=contract.about,
+        not_for=not_for(chosen),
+        content=chosen.content,
+        guard=chosen.read.guard,
+        default=chosen.default,
+    )
+
+
+def not_for(chosen: Chosen) -> tuple[str, ...]:
+    """The guards of a value, each once: its contract's, then those that came with its figures."""
+    inherited = chosen.version.guards if chosen.version else ()
+    return tuple(dict.fromkeys((*chosen.read.contract.not_for, *inherited)))
+
+
+def sensitivity_of(chosen: Chosen) -> Sensitivity:
+    """The higher of what the contract says now and what the version was made under."""
+    said = [chosen.read.contract.sensitivity, *([chosen.version.sensitivity] if chosen.version else [])]
+    return highest(said)
+
+
+def highest(levels: Iterable[Sensitivity]) -> Sensitivity:
+    """The most sensitive of the levels; `public` for none."""
+    return max(levels, key=lambda level: SENSITIVITY_RANK[level], default="public")
+
+
+def check_access(step: str, blocks: Iterable[Block], may_see: Sensitivity, provider_name: str) -> None:
+    """Raises AccessRefused for the first block that the provider may not see."""
+    for block in blocks:
+        if SENSITIVITY_RANK[block.sensitivity] > SENSITIVITY_RANK[may_see]:
+            raise AccessRefused(
+                f"{step} would send {block.source}, which is {block.sensitivity}, to {provider_name}, "
+                f"which may see {may_see} at most; nothing was sent",
+                hint=_way_out(step, block, provider_name),
+                code="sensitivity",
+            )
+
+
+def _way_out(step: str, block: Block, provider_name: str) -> str:
+    allow = f'set may_see = "{block.sensitivity}" under [providers.{provider_name}] in the project file'
+    if block.layer == "conversation":
+        return f"give {step} `conversation: off`, or {allow}"
+    return f"use a provider that may see it, take {block.source} out of the reads of {step}, or {allow}"

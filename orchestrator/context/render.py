@@ -1,0 +1,128 @@
+"""From what was chosen to blocks: each piece of text with its source, its rule, its label and its tokens.
+
+A block's parts are kept apart so that the body of an artifact is stored once, however many steps read it: wrapper,
+body, closing tag. A block's tokens are those of its own text, so that the tokens of all blocks add up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.context.budget import message_name, turn_text
+from orchestrator.context.guards import framed, not_for, sensitivity_of
+from orchestrator.context.select import Chosen
+from orchestrator.frame import (
+    FACTS_HEADING,
+    FramedQuote,
+    unescape,
+    write_artifact,
+    write_facts,
+    write_message,
+    write_quote,
+)
+from orchestrator.ids import canonical_json
+from orchestrator.providers.tokens import estimate
+from orchestrator.spec import ConversationSpec, Sensitivity
+from orchestrator.values import Block, Layer, Message
+
+
+def text_block(layer: Layer, source: str, rule: str, *parts: str, sensitivity: Sensitivity = "public") -> Block:
+    """A block of our own or the customer's words, without a label."""
+    return Block(layer, source, parts, rule, estimate("".join(parts)), sensitivity=sensitivity)
+
+
+def artifact_block(chosen: Chosen) -> Block:
+    """A read in its wrapper, as it stands in its default place: with a line break after the closing tag."""
+    opening, body, closing = write_artifact(framed(chosen))
+    read, version = chosen.read, chosen.version
+    guards = (*not_for(chosen), *([read.guard] if read.guard is not None else []))
+    return Block(
+        layer="artifact",
+        source=read.name,
+        parts=(opening, body, closing + "\n"),
+        rule=f"default of the read, {read.place}" if version is None else f"reads, {read.place}",
+        tokens=estimate(opening + body + closing + "\n"),
+        artifact_id=version.id if version else None,
+        version=version.version if version else None,
+        contract=read.contract.name,
+        fields=read.fields,
+        about=read.contract.about,
+        guards=guards,
+        sensitivity=sensitivity_of(chosen),
+    )
+
+
+def turn_blocks(limits: ConversationSpec | None, messages: Iterable[Message]) -> Iterator[Block]:
+    """One block for each message, so that the trace shows each with its tokens and the step it comes from (R024)."""
+    if limits is None:
+        return
+    rule = f"conversation: newest {limits.messages} messages, at most {limits.tokens} tokens"
+    for message in messages:
+        text = turn_text(message)
+        yield text_block("conversation", message_name(message), rule, text, sensitivity=message.sensitivity)
+
+
+def facts_text_block(text: str, sensitivity: Sensitivity) -> Block:
+    """What the record says about the customer; `text` is what `facts_block` wrote, with or without its heading."""
+    lines = text.removeprefix(FACTS_HEADING)
+    return text_block("facts", "facts", "facts about the customer", write_facts(lines), sensitivity=sensitivity)
+
+
+def message_block(text: str, sensitivity: Sensitivity = "internal") -> Block:
+    """The run's message: the last thing the model reads."""
+    return text_block("message", "message", "the run's message", write_message(text), sensitivity=sensitivity)
+
+
+def placed(block: Block) -> Block:
+    """An artifact's block where a template put it: without the line break of its default place."""
+    parts = (*block.parts[:-1], block.parts[-1].removesuffix("\n"))
+    return replace(block, parts=parts, tokens=estimate("".join(parts)))
+
+
+# --- quotes -----------------------------------------------------------------------------------------------------------
+
+
+def content_of(block: Block) -> str:
+    """The text in an artifact's wrapper, as it was before it was escaped."""
+    return unescape(block.parts[1])
+
+
+def quoted(block: Block, path: str, rule: str) -> Block:
+    """One value of an artifact's block as a labelled quote. Raises ValueError where the path leads nowhere."""
+    guards = " ".join(block.guards)
+    parts = write_quote(FramedQuote(block.source, path, guards, shown(find(content_of(block), path))))
+    return replace(block, parts=parts, rule=rule, tokens=estimate("".join(parts)), fields=(path,))
+
+
+def find(content: str, path: str) -> Any:
+    """The value at a path (`field`, `field.part`, `field[0].part`) of JSON text. Raises ValueError."""
+    try:
+        value = json.loads(content)
+    except ValueError:
+        raise ValueError("it is text and has no fields") from None
+    done = ""
+    for part in path.removeprefix("$").replace("[", ".").replace("]", "").strip(".").split("."):
+        value = _part(value, part, done)
+        done = f"{done}.{part}" if done else part
+    return value
+
+
+def _part(value: Any, part: str, done: str) -> Any:
+    where = done or "its value"
+    if isinstance(value, dict):
+        if part in value:
+            return value[part]
+        raise ValueError(f"{where} has no field {part!r} (it has {', '.join(value) or 'none'})")
+    if isinstance(value, list):
+        if part.isascii() and part.isdigit() and int(part) < len(value):
+            return value[int(part)]
+        raise ValueError(f"{where} is a list of {len(value)}, which has no entry {part!r}")
+    raise ValueError(f"{where} is a single value and has no field {part!r}")
+
+
+def shown(value: Any) -> str:
+    """A value inside a sentence: text as it is, anything else as JSON on one line."""
+    return value if isinstance(value, str) else canonical_json(value, indent=None).decode()

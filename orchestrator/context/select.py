@@ -1,0 +1,152 @@
+"""What may enter a step's first request: its declared reads, in one fixed order, and nothing that is not declared.
+
+The order makes equal beginnings equal bytes: reads with contract guards only come first, in the pipeline's topological
+order, then reads with a guard of this step's own. So steps that read more and more share a prefix, and with it the
+provider's prompt cache.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from orchestrator.errors import StepFailed, UsageError
+from orchestrator.graph import Graph, Read, StepNode
+from orchestrator.ids import canonical_json
+from orchestrator.spec import MISSING
+from orchestrator.values import ArtifactVersion, LeftOut, Message, Snapshot, Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A read and the text that stands for it. `version` None = the read's own default; `default` = nobody gave it."""
+
+    read: Read
+    version: ArtifactVersion | None
+    content: str
+    default: bool
+
+
+def choose(graph: Graph, step: StepNode, snapshot: Snapshot) -> tuple[Chosen, ...]:
+    """The step's reads in frame order. Raises UsageError for one that has no value yet and no default."""
+    reads = sorted(step.reads, key=lambda read: (read.guard is not None, graph.rank[read.name]))
+    return tuple(_chosen(step, read, snapshot) for read in reads)
+
+
+def _chosen(step: StepNode, read: Read, snapshot: Snapshot) -> Chosen:
+    artifact = snapshot.artifacts.get(read.name)
+    if artifact is None:
+        if read.default is MISSING:
+            raise UsageError(
+                f"{step.name} reads {read.name}, which has no value yet",
+                hint=f"run the pipeline as far as {read.name} first, or give the read a `default`",
+                place=read.place,
+            )
+        return Chosen(read, None, default_text(read), default=True)
+    unstated = _is_default(read.name, artifact.version, snapshot)
+    return Chosen(read, artifact.version, _content(step, read, artifact.body), unstated)
+
+
+def _is_default(name: str, version: ArtifactVersion, snapshot: Snapshot) -> bool:
+    """Whether an input still holds its declared default: nobody gave it, and nobody has edited it since."""
+    return version.origin == "input" and name in snapshot.defaulted
+
+
+def default_text(read: Read) -> str:
+    """The declared default as content: text as it is, anything else as canonical JSON."""
+    return read.default if isinstance(read.default, str) else canonical_json(read.default).decode()
+
+
+def _content(step: StepNode, read: Read, body: bytes) -> str:
+    """The stored bytes as text, or the read's fields of them, in the order they are stored in."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise StepFailed(
+            f"{read.name} is no UTF-8 text (byte {error.start}), so {step.name} cannot send it to a model",
+            hint="give the text of the file as the input, or read it in a Python step",
+            place=read.place,
+        ) from error
+    if read.fields is None:
+        return text
+    value = json.loads(text)
+    return canonical_json({name: value[name] for name in value if name in read.fields}).decode()
+
+
+def not_declared(graph: Graph, step: StepNode) -> tuple[LeftOut, ...]:
+    """What lies upstream of a step and is not sent, because the step does not read it: names only."""
+    read = {entry.name for entry in step.reads}
+    names = (name for name in sorted(graph.rank, key=graph.rank.__getitem__) if name in _upstream(graph, step))
+    whole = [LeftOut("artifact", name, "not declared: the step does not read it") for name in names if name not in read]
+    return (*whole, *(left for entry in step.reads for left in _fields_left(entry)))
+
+
+def _upstream(graph: Graph, step: StepNode) -> frozenset[str]:
+    found: set[str] = set(graph.inputs)
+    waiting = list(step.parents)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += graph.steps[name].parents
+    return frozenset(found)
+
+
+def _fields_left(read: Read) -> Iterator[LeftOut]:
+    if read.fields is not None:
+        for name in read.contract.fields:
+            if name not in read.fields:
+                yield LeftOut("artifact", f"{read.name}.{name}", "not declared: not among the fields of the read")
+
+
+# --- what the customer said -------------------------------------------------------------------------------------------
+
+
+def statements(chosen: Sequence[Chosen], snapshot: Snapshot, sent: Sequence[Message]) -> tuple[Statement, ...]:
+    """The customer's own words: inputs they gave (a default is nobody's word), their turns, the run's message.
+
+    To these comes what is on record in the reads: customer facts that a person wrote into them, and facts found earlier
+    in words that are not at hand any more.
+    """
+    read = {entry.read.name for entry in chosen}
+    given = [
+        Statement(name, artifact.body.decode("utf-8", "replace"), "input", name, name in read)
+        for name, artifact in snapshot.record.items()
+        if not _is_default(name, artifact.version, snapshot)
+    ]
+    turns = [
+        Statement(f"message {turn.seq}", turn.text, "turn", None, turn in sent)
+        for turn in snapshot.conversation
+        if turn.role == "user"
+    ]
+    message = [Statement("message", snapshot.message, "turn", None, True)] if snapshot.message else []
+    said = (*given, *turns, *message)
+    sources = {statement.source for statement in said}
+    return (*said, *(record for entry in chosen for record in _on_record(entry, sources)))
+
+
+def _on_record(entry: Chosen, sources: Collection[str]) -> Iterator[Statement]:
+    contract, version = entry.read.contract, entry.version
+    if version is None or not contract.customer_fields:
+        return
+    value = json.loads(entry.content)
+    for pattern in contract.customer_fields:
+        for path, found in _values(value, re.findall(r"\[\]|[^.\[\]]+", pattern), ""):
+            basis = version.facts.get(path)
+            if version.origin == "person" or (basis is not None and basis.source not in sources):
+                label = re.split(r"[.\]]", path)[-1] or None
+                yield Statement(entry.read.name, found, "record", label, True)
+
+
+def _values(value: object, parts: Sequence[str], path: str) -> Iterator[tuple[str, str]]:
+    """The known values at a path whose `[]` stands for every entry, with their own paths."""
+    if not parts:
+        if value is not None:
+            yield path, value if isinstance(value, str) else canonical_json(value, indent=None).decode()
+    elif parts[0] == "[]":
+        for at, item in enumerate(value if isinstance(value, list) else ()):
+            yield from _values(item, parts[1:], f"{path}[{at}]")
+    elif isinstance(value, dict):
+        yield from _values(value.get(parts[0]), parts[1:], f"{path}.{parts[0]}".lstrip("."))
