@@ -106,7 +106,7 @@ def _print_next(state: State) -> None:
         "show last/executive-summary",
         "why last/tech-stack",
         "why last/tech-stack --text",
-        "edit last/cost-calculator --set currency=EUR",
+        "edit last/cost-calculator --set weekly_usd=1200",
         "rerun last --from tech-stack",
     ):
         show(out, f"  {state.command(line)}")

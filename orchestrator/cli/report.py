@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.terminal import console, show, visible
+from orchestrator.cli.terminal import console, plural, show, visible
 from orchestrator.errors import Diagnostic, InvalidProject, OrchError
 
 if TYPE_CHECKING:
@@ -74,10 +74,20 @@ def print_error(error: OrchError) -> None:
 
 
 def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
-    """Every fault with its line and caret on stderr."""
-    from orchestrator.diagnostics import format_diagnostics
+    """Every fault with its line and caret on stderr, and how many there are."""
+    from rich.text import Text
 
-    show(console(stderr=True), visible(format_diagnostics(diagnostics)))
+    from orchestrator.diagnostics import format_diagnostic, ordered
+
+    out = console(stderr=True)
+    for diagnostic in ordered(diagnostics):
+        text = Text(format_diagnostic(diagnostic))
+        text.stylize("bold red" if diagnostic.level == "error" else "yellow", 0, text.plain.index(":") + 1)
+        out.print(text, soft_wrap=True)
+        out.print()
+    errors = sum(diagnostic.level == "error" for diagnostic in ordered(diagnostics))
+    warnings = len(ordered(diagnostics)) - errors
+    show(out, ", ".join(plural(n, word) for n, word in ((errors, "error"), (warnings, "warning")) if n))
 
 
 def report_bug(error: Exception, state: State) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import unicodedata
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,11 +42,16 @@ def _spelled(char: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A console for the stream as it is now; never interprets what it is given."""
+def console(*, stderr: bool = False, file: IO[str] | None = None, width: int | None = None) -> Console:
+    """A console for the stream as it is now; never interprets what it is given, never ends the process."""
     from rich.console import Console
 
-    return Console(stderr=stderr, markup=False, highlight=False, emoji=False, soft_wrap=False)
+    class Quiet(Console):
+        def on_broken_pipe(self) -> None:
+            """rich would end the process here; whether a reader that left matters is the command's to decide."""
+            raise BrokenPipeError
+
+    return Quiet(stderr=stderr, file=file, width=width, markup=False, highlight=False, emoji=False)
 
 
 def lenient_streams() -> None:

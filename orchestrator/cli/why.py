@@ -72,7 +72,7 @@ async def _journal(store: Store, run: RunRow, ref: StepRef) -> Journal:
 
 
 async def _output(store: Store, run: RunRow, step: str) -> str | None:
-    """The newest text the step itself made: what its blocks are looked for in. A person's edit is not the model's use."""
+    """The newest text the step itself made, in which its blocks are looked for; an edit is a person's use."""
     made = [v for v in await store.versions(run.id, step) if v.origin in ("model", "function")]
     if not made:
         return None

@@ -18,7 +18,8 @@ from orchestrator.values import Block, CallRow, Item, LeftOut, OutputItem, TextI
 if TYPE_CHECKING:
     from orchestrator.store.records import Journal, ThreadJournal
 
-_WORD: Final = re.compile(r"\w+")
+# A number is one word with its groups and fraction: 997 does not stand in 1,997.
+_WORD: Final = re.compile(r"\d+(?:[.,]\d+)+|\w+")
 _RUN: Final = 4
 
 
@@ -105,8 +106,8 @@ def is_used(block: Block, output: str) -> bool:
 
 
 def _traces(text: str) -> set[tuple[str, ...]]:
-    words = _WORD.findall(text.casefold())
-    numbers = {(word,) for word in words if len(word) >= 3 and word.isdecimal()}
+    words = [word.replace(",", "") for word in _WORD.findall(text.casefold())]
+    numbers = {(word,) for word in words if len(word) >= 3 and word[0].isdecimal()}
     return numbers | {tuple(words[at : at + _RUN]) for at in range(len(words) - _RUN + 1)}
 
 
