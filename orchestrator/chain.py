@@ -60,7 +60,17 @@ TRANSCRIPT: Final = frozenset({"accepted", "tools", "reask", "rejected"})
 REPLAY_REASONS: Final = frozenset({"chain_lost", "chain_unsupported", "unanswered_call"})
 # Failures for which the provider said no before doing the work: nothing was billed. After the others we cannot know.
 UNBILLED: Final = frozenset(
-    {"auth", "model", "quota", "bad_request", "too_long", "rate_limit", "chain_lost", "chain_unsupported", "unanswered_call"}
+    {
+        "auth",
+        "model",
+        "quota",
+        "bad_request",
+        "too_long",
+        "rate_limit",
+        "chain_lost",
+        "chain_unsupported",
+        "unanswered_call",
+    }
 )
 MAX_TOOL_ROUNDS: Final = 50
 
@@ -146,7 +156,7 @@ class Endpoints:
         self._known[(provider.traits.base_url, model)] = mode
 
 
-# --- pure: what the recorded calls say ----------------------------------------------------------------------------------
+# --- pure: what the recorded calls say --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +230,7 @@ def item_text(item: Item) -> str:
     return json.dumps(dict(item.data), ensure_ascii=False)
 
 
-# --- the loop -----------------------------------------------------------------------------------------------------------
+# --- the loop ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -500,7 +510,9 @@ class Chain:
 
 def _rejected(faults: Sequence[Fault], reasks: int, refused: bool) -> StepFailed:
     if refused:
-        return StepFailed(f"the model refused: {faults[0].message}", code="refused", hint="change the task or the model")
+        return StepFailed(
+            f"the model refused: {faults[0].message}", code="refused", hint="change the task or the model"
+        )
     what = "; ".join(fault.message for fault in faults[:3])
     more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
     return StepFailed(
@@ -510,4 +522,14 @@ def _rejected(faults: Sequence[Fault], reasks: int, refused: bool) -> StepFailed
     )
 
 
-__all__ = ["Chain", "ChainStopped", "Endpoints", "Finished", "OutputItem", "Policy", "Recorder", "ToolInDoubt", "Verdict"]
+__all__ = [
+    "Chain",
+    "ChainStopped",
+    "Endpoints",
+    "Finished",
+    "OutputItem",
+    "Policy",
+    "Recorder",
+    "ToolInDoubt",
+    "Verdict",
+]

@@ -15,14 +15,14 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from orchestrator.clock import Clock, SystemClock
-from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, UsageError
+from orchestrator.errors import BudgetExceeded, OrchError, UsageError
 from orchestrator.graph import Graph, downstream
 from orchestrator.inputs import check_inputs
 from orchestrator.project import Project
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.registry import Providers
 from orchestrator.settings import Settings
-from orchestrator.step import Services, error_record, run_step
+from orchestrator.step import Services, check_models, error_record, run_step
 from orchestrator.store import open_store
 from orchestrator.store.records import AdoptPlan, NewRun, NewStep
 from orchestrator.values import (
@@ -191,20 +191,6 @@ async def edit_artifact(
     return await services.store.edit(run.id, name, None, base_version, new)
 
 
-def check_models(services: Services, graph: Graph) -> tuple[str, ...]:
-    """Every provider the graph needs can be opened; gives the base URLs it sends to. Raises ConfigError."""
-    hosts: dict[str, None] = {}
-    for step in graph.steps.values():
-        if step.kind == "llm":
-            if step.model is None:
-                raise ConfigError(
-                    f"{step.name} has no model",
-                    hint="set ORCH_MODEL=provider:model, for instance ORCH_MODEL=openai:gpt-6-luna",
-                )
-            hosts[services.providers.get(step.model.provider).traits.base_url] = None
-    return tuple(hosts)
-
-
 # --- the loop over steps ----------------------------------------------------------------------------------------------
 
 
@@ -310,7 +296,7 @@ def _emit(services: Services, kind: str, **data: Any) -> None:
     services.listener(Event(kind, None, None, data))
 
 
-# --- rows of a new run --------------------------------------------------------------------------------------------------
+# --- rows of a new run ------------------------------------------------------------------------------------------------
 
 
 def _new_steps(graph: Graph) -> list[NewStep]:

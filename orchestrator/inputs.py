@@ -27,7 +27,7 @@ def check_inputs(graph: Graph, given: Mapping[str, Any], author: str = "customer
             code="missing_input",
         )
     return {
-        name: _artifact(node, given[name] if name in given else node.default, author if name in given else "default")
+        name: _artifact(node, given.get(name, node.default), author if name in given else "default")
         for name, node in graph.inputs.items()
     }
 

@@ -13,14 +13,13 @@ from decimal import Decimal
 from typing import Any, Final, Literal
 
 from orchestrator.context import build_context
-from orchestrator.engine import check_models
 from orchestrator.errors import UsageError
 from orchestrator.graph import Graph, StepNode, downstream
 from orchestrator.ids import sha256, synthetic_thread_id
 from orchestrator.inputs import check_inputs
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.tokens import estimate
-from orchestrator.step import Services, output_format
+from orchestrator.step import Services, check_models, output_format
 from orchestrator.thread import compose, explain, manifest
 from orchestrator.values import (
     Artifact,
@@ -158,7 +157,7 @@ def _plan(graph: Graph, steps: list[PlannedStep], hosts: tuple[str, ...]) -> Pla
     )
 
 
-# --- render -------------------------------------------------------------------------------------------------------------
+# --- render -----------------------------------------------------------------------------------------------------------
 
 
 async def render_step(
@@ -173,7 +172,9 @@ async def render_step(
     snapshot = await _snapshot(services, graph, step, run, inputs or {})
     missing = [r.name for r in step.reads if r.name not in snapshot.artifacts and r.name in graph.steps]
     if missing:
-        raise UsageError(f"{name} reads {', '.join(missing)}, which has not run", hint="run the pipeline up to there first")
+        raise UsageError(
+            f"{name} reads {', '.join(missing)}, which has not run", hint="run the pipeline up to there first"
+        )
     provider = services.providers.get(step.model.provider)
     context = build_context(
         graph,

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.chain import Chain, ChainStopped, Endpoints, Finished, Policy, ToolInDoubt, Verdict, count_reasks
 from orchestrator.clock import Clock
 from orchestrator.context import build_context
-from orchestrator.errors import BudgetExceeded, OrchError, StepFailed, StoreError
+from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, StepFailed, StoreError
 from orchestrator.facts import check_facts
 from orchestrator.graph import Graph, Read, StepNode
-from orchestrator.ids import keyed_hash, synthetic_thread_id
+from orchestrator.ids import keyed_hash, synthetic_thread_id, variable
 from orchestrator.output import feedback, judge, run_checks, schema_faults
 from orchestrator.project import Project
 from orchestrator.providers.base import Provider
@@ -30,6 +30,7 @@ from orchestrator.store import Store
 from orchestrator.store.records import Claim, Fenced, Journal, ThreadJournal
 from orchestrator.thread import compose, explain, manifest
 from orchestrator.values import (
+    Artifact,
     ArtifactVersion,
     CallRow,
     Commit,
@@ -80,7 +81,7 @@ class Walk:
     step: StepNode
     dispatch: Dispatch
 
-    def emit(self, kind: str, **data: Any) -> None:
+    def emit(self, kind: str, /, **data: Any) -> None:
         self.services.listener(Event(kind, self.step.name, self.dispatch.item, data))
 
 
@@ -112,7 +113,21 @@ async def run_step(services: Services, graph: Graph, run: RunRow, dispatch: Disp
         return await _failed(walk, error, None)
 
 
-# --- a step that asks a model ---------------------------------------------------------------------------------------------
+def check_models(services: Services, graph: Graph) -> tuple[str, ...]:
+    """Every provider the graph needs can be opened; gives the base URLs it sends to. Raises ConfigError."""
+    hosts: dict[str, None] = {}
+    for step in graph.steps.values():
+        if step.kind == "llm":
+            if step.model is None:
+                raise ConfigError(
+                    f"{step.name} has no model",
+                    hint="set ORCH_MODEL=provider:model, for instance ORCH_MODEL=openai:gpt-6-luna",
+                )
+            hosts[services.providers.get(step.model.provider).traits.base_url] = None
+    return tuple(hosts)
+
+
+# --- a step that asks a model -----------------------------------------------------------------------------------------
 
 
 async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
@@ -145,7 +160,7 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
         provider=provider,
         thread=thread,
         policy=_policy(walk),
-        check=_checker(walk, context, snapshot, recorded),
+        check=_checker(walk, context, snapshot),
         recorder=recorder,
         prices=services.prices,
         endpoints=services.endpoints,
@@ -198,7 +213,9 @@ def _read_record(read: Read, snapshot: Snapshot, now: Manifest) -> ReadRecord:
     found = snapshot.artifacts.get(read.name)
     value = next(entry.hash for entry in now.entries if entry.kind == "read" and entry.name == read.name)
     version: ArtifactVersion | None = found.version if found else None
-    return ReadRecord(read.name, version.id if version else None, version.version if version else None, read.fields, value)
+    return ReadRecord(
+        read.name, version.id if version else None, version.version if version else None, read.fields, value
+    )
 
 
 async def _claim_only(walk: Walk, claim: Claim) -> None:
@@ -222,7 +239,14 @@ def _new_thread(walk: Walk, provider: Provider, context: Context, snapshot: Snap
 
 def _recorded_thread(thread: ThreadJournal) -> ThreadRecord:
     return ThreadRecord(
-        thread.id, thread.name, thread.provider, thread.model, thread.base_url, thread.prompt, thread.settings, thread.left_out
+        thread.id,
+        thread.name,
+        thread.provider,
+        thread.model,
+        thread.base_url,
+        thread.prompt,
+        thread.settings,
+        thread.left_out,
     )
 
 
@@ -252,10 +276,10 @@ def _policy(walk: Walk) -> Policy:
     )
 
 
-Checker = Callable[[Reply, Sequence[CallRow]], Any]
+Checker = Callable[[Reply, Sequence[CallRow]], Awaitable[Verdict]]
 
 
-def _checker(walk: Walk, context: Context, snapshot: Snapshot, recorded: ThreadJournal | None) -> Any:
+def _checker(walk: Walk, context: Context, snapshot: Snapshot) -> Checker:
     """What makes a reply acceptable, in this order: form and schema, the customer's facts, the step's own checks."""
     contract, step = walk.step.contract, walk.step
     reads = read_values(step, snapshot)
@@ -263,27 +287,27 @@ def _checker(walk: Walk, context: Context, snapshot: Snapshot, recorded: ThreadJ
     async def check(reply: Reply, calls: Sequence[CallRow]) -> Verdict:
         judged = judge(reply, contract)
         if judged.faults:
-            return Verdict(faults=judged.faults, feedback=feedback(judged.faults))
+            return Verdict(faults=judged.faults, feedback=feedback(judged.faults, contract.form))
         facts = check_facts(contract, judged.value, context.statements, _sources(step, snapshot))
         asserted = any(c.done and "customer_fact:" in c.done.reason for c in calls)
         faults = () if asserted else facts.faults
-        faults = (*faults, *schema_faults(contract, facts.value)) or await run_checks(step.checks, facts.value, reads)
+        faults = (*faults, *schema_faults(contract, facts.value)) or await run_checks(
+            step.checks, facts.value, reads, contract=contract
+        )
         if faults:
-            return Verdict(faults=faults, feedback=feedback(faults))
+            return Verdict(faults=faults, feedback=feedback(faults, contract.form))
         notes = tuple(f"{d.path}: {d.value!r} is not in the customer's words; set to null" for d in facts.dropped)
         return Verdict(facts.value, contract.dump(facts.value), dict(facts.facts), notes=notes)
 
     return check
 
 
-def _sources(step: StepNode, snapshot: Snapshot) -> Any:
+def _sources(step: StepNode, snapshot: Snapshot) -> list[tuple[Read, Artifact]]:
     return [(read, snapshot.artifacts[read.name]) for read in step.reads if read.name in snapshot.artifacts]
 
 
 def read_values(step: StepNode, snapshot: Snapshot) -> dict[str, Any]:
     """The reads as Python values, by the names functions use: a model instance where the schema is pydantic."""
-    from orchestrator.ids import variable
-
     values: dict[str, Any] = {}
     for read in step.reads:
         found = snapshot.artifacts.get(read.name)
@@ -313,7 +337,7 @@ async def _commit_model(
     return await _commit(walk, artifact, finished.done, base_head, calls, count_reasks(finished.calls))
 
 
-# --- a step in plain Python -----------------------------------------------------------------------------------------------
+# --- a step in plain Python -------------------------------------------------------------------------------------------
 
 
 async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
@@ -326,9 +350,11 @@ async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
     reads = read_values(walk.step, snapshot)
     value = await _call_function(walk.step, reads)
     body = _checked_body(walk.step, value)
-    problems = await run_checks(walk.step.checks, walk.step.contract.load(body), reads)
+    problems = await run_checks(walk.step.checks, walk.step.contract.load(body), reads, contract=walk.step.contract)
     if problems:
-        raise StepFailed(f"{walk.step.name}: {problems[0].message}", hint="mend the function or its inputs", code="check")
+        raise StepFailed(
+            f"{walk.step.name}: {problems[0].message}", hint="mend the function or its inputs", code="check"
+        )
     sensitivities = [a.version.sensitivity for a in snapshot.artifacts.values()]
     artifact = NewArtifact(
         contract=walk.step.contract.name,
@@ -376,7 +402,7 @@ def _checked_body(step: StepNode, value: Any) -> bytes:
     return step.contract.dump(data)
 
 
-# --- the end --------------------------------------------------------------------------------------------------------------
+# --- the end ----------------------------------------------------------------------------------------------------------
 
 
 async def _commit(
@@ -417,7 +443,9 @@ def _after_commit(walk: Walk, result: CommitResult, summary: Mapping[str, Any]) 
     if result.outcome == "moved":
         walk.emit("step.moved", inputs=list(result.moved), redo=bool(result.ready))
     if result.outcome == "conflict":
-        walk.emit("step.waiting", code="edited_meanwhile", message=f"{walk.step.name} was edited while it ran", hint=None)
+        walk.emit(
+            "step.waiting", code="edited_meanwhile", message=f"{walk.step.name} was edited while it ran", hint=None
+        )
     return result.ready
 
 
@@ -478,4 +506,13 @@ class StoreRecorder:
         await self.store.tool_finished(self.dispatch, call_id, output.call_id, output)
 
 
-__all__ = ["Journal", "Services", "StoreRecorder", "error_record", "output_format", "read_values", "run_step"]
+__all__ = [
+    "Journal",
+    "Services",
+    "StoreRecorder",
+    "check_models",
+    "error_record",
+    "output_format",
+    "read_values",
+    "run_step",
+]
