@@ -379,3 +379,45 @@ def test_what_the_clinic_said_is_kept_and_a_vendor_s_rate_is_not(graph: Graph, s
     leaked = check_facts(contract, {**answer, "customer_budget": "$997/week"}, said)
     assert leaked.value == answer
     assert [dropped.path for dropped in leaked.dropped] == ["customer_budget"]
+
+
+# What a sample answer works out itself; every other number must stand in something the step reads.
+WORKED_OUT = {
+    "opportunity": {"26", "70"},  # 231 of 880 calls, 168 of 240 patients, in per cent
+    "market-sizing": {"1750", "2030", "1218", "60", "0.70", "0.60"},  # 60 % is an assumption and called one
+    "tech-stack": {"32.24", "2687", "52", "12"},  # SMS a month
+    "delivery-plan": {"1.5", "17"},  # weeks of people are what this step is asked to estimate
+    "risks": {"0.5"},
+    "cost-estimate": {
+        *("21850", "26220", "53450", "64140", "30850", "37020", "22600", "27120", "18450", "128750", "172950"),
+        *("442.24", "2403", "28836", "20"),  # the 20 % is the task's
+    },
+    "executive-summary": {"442", "25750"},
+}
+NAMES = ("CareDesk", "SlotWell", "Pingline", "Tidewater", "Fernhill", "Kestrel", "Norvane")
+
+
+def test_sample_answers_use_only_what_their_step_reads(project: Project, graph: Graph) -> None:
+    """No answer knows a name or a number that the step was not sent."""
+    known: dict[str, Any] = {name: brief("clinic").get(name, node.default) for name, node in graph.inputs.items()}
+    for name, step in graph.steps.items():
+        if step.kind == "python":
+            known[name] = calculator(project, graph).model_dump()
+            continue
+        seen = "\n".join(_shown(known[read.name], read.fields) for read in step.reads)
+        seen += "".join(_shown(row, None) for row in final(name)["looked_up"]) if step.tools else ""
+        said = _shown(final(name), None)
+        assert _numbers(said) - _numbers(seen) <= WORKED_OUT.get(name, set()), name
+        assert [word for word in NAMES if word in said and word not in seen] == [], name
+        known[name] = final(name)
+
+
+def _shown(value: Any, fields: tuple[str, ...] | None) -> str:
+    return json.dumps({key: value[key] for key in fields} if fields else value, ensure_ascii=False)
+
+
+def _numbers(text: str) -> set[str]:
+    """Numbers of two digits and more, without their thousands' commas; dates are left out."""
+    plain = re.sub(r"\d{4}-\d\d-\d\d|(?:\d{1,2} )?(?:May|September|October|November)(?: \d{4})?", "", text)
+    found = (number.replace(",", "").rstrip(".") for number in re.findall(r"\d[\d,.]*", plain))
+    return {re.sub(r"(?<=\d)\.0$", "", number) for number in found if len(number) > 1}
