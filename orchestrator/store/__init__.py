@@ -1,0 +1,56 @@
+"""The store: what a run knows and has done, in one database that outlives every process.
+
+Reading order: `records` and `orchestrator.values` (what goes in and out), `tables` (where it stands), `repository` (the
+methods, one line each), then the transaction of interest: `creation`, `claims`, `calls`, `commits`, `answers`,
+`adoption` write; `snapshots`, `listings`, `journals`, `artifacts`, `runs` read. `writer` is the one thread that writes,
+`opening`, `sqlite` and `migrate` know the database, `sql` and `scrub` are the gate that everything passes.
+
+The database's libraries are imported when a store is opened, not before: `orch --help` needs none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from orchestrator.clock import Clock, SystemClock
+from orchestrator.values import Scope
+
+if TYPE_CHECKING:
+    from orchestrator.store.repository import Store
+
+__all__ = ["Store", "open_store"]
+
+
+def open_store(
+    url: str,
+    scope: Scope,
+    *,
+    clock: Clock | None = None,
+    synchronous: Literal["FULL", "NORMAL"] = "FULL",
+    secrets: Sequence[str] = (),
+    opening_timeout: float = 5.0,
+    busy_timeout: float = 30.0,
+    observer: Callable[[str], None] | None = None,
+) -> Store:
+    """Open the database `sqlite:///path` for one scope, making or migrating it where that is needed.
+
+    `secrets` are values that must never be stored (S29). The timeouts, in seconds, are for locks that other programs
+    hold: while opening, and while writing. `observer` hears `method:begin` and `method:committed` around each write;
+    what it raises stops the writer, as the end of the process would.
+
+    Raises StoreError for a folder that cannot be written, a file that is no database of ours, a locked or a newer one.
+    """
+    from orchestrator.store.opening import open_database
+    from orchestrator.store.repository import Store
+
+    opened = open_database(url, scope, clock or SystemClock(), synchronous, secrets, opening_timeout, busy_timeout)
+    return Store(opened, url, observer)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Store":
+        from orchestrator.store.repository import Store
+
+        return Store
+    raise AttributeError(name)

@@ -1,0 +1,155 @@
+"""Taking a run on (resume) and letting it go: who may, and what there is to do, from the states alone.
+
+Nothing of the former process is trusted but its rows. Each attempt that is to go on gets a new token, so that whatever
+the former process still does comes too late; the counters of unmet parents are computed anew, once, from what has
+succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from orchestrator.ids import uuid7
+from orchestrator.store import json_text, workers
+from orchestrator.store.content import put
+from orchestrator.store.creation import ATTEMPT, STEP, children_of, first_attempt, rows_of
+from orchestrator.store.records import AdoptPlan, NewStep, RunBusy
+from orchestrator.store.runs import lock, new_attempt
+from orchestrator.store.sql import Sql, Tx
+from orchestrator.values import Dispatch, ErrorRecord, RunStatus
+
+_OWNERS = Sql(
+    "SELECT DISTINCT owner FROM attempt WHERE run_id = :run AND state = 'running' AND owner <> '' AND {scope}"
+)
+_STATES = Sql(
+    "SELECT s.name, s.item, s.id, s.head_id, s.stale, a.id, a.state, a.number, a.token, a.manifest IS NOT NULL"
+    " FROM step s LEFT JOIN attempt a ON a.id = s.attempt_id WHERE s.run_id = :run AND {scope:s}"
+)
+_ADOPT_STEP = Sql(
+    "UPDATE step SET kind = :kind, position = :position, children = :children, unmet = :unmet, released = :released"
+    " WHERE id = :id AND {scope}"
+)
+_TAKE = Sql("UPDATE attempt SET token = token + 1, owner = :owner WHERE id = :id AND {scope}")
+_ADOPT_RUN = Sql(
+    "UPDATE run SET status = 'running', owner = :owner, error = NULL, graph = :graph, graph_digest = :digest"
+    " WHERE id = :run AND {scope}"
+)
+_RELEASE_RUN = Sql(
+    "UPDATE run SET status = :status, error = :error, owner = '' WHERE id = :run AND owner = :owner AND {scope}"
+)
+_LET_GO = Sql("UPDATE attempt SET owner = '' WHERE run_id = :run AND state = 'running' AND owner = :owner AND {scope}")
+_NUMBER = Sql("SELECT number FROM run WHERE id = :run AND {scope}")
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A step as it stands: its newest attempt, if it has one, and whether its value stands."""
+
+    id: str
+    head_id: str | None
+    stale: int
+    attempt_id: str | None
+    state: str | None
+    number: int | None
+    token: int | None
+    begun: int
+
+    @property
+    def met(self) -> bool:
+        return self.head_id is not None and not self.stale and self.state in (None, "succeeded")
+
+
+_Key = tuple[str, str]
+
+
+def adopt(tx: Tx, run_id: str, worker: str, plan: AdoptPlan, take_over: bool) -> tuple[Dispatch, ...]:
+    """Make the run this worker's and dispatch all that can go on. Raises RunBusy where another worker is alive."""
+    locked = lock(tx, run_id)
+    if not take_over:
+        _refuse_busy(tx, run_id, worker, locked.owner)
+    states = {(row[0], row[1]): _State(*row[2:]) for row in tx.all(_STATES, run=run_id)}
+    unmet = _bring_up_to_date(tx, run_id, plan, states)
+    tx.run(_ADOPT_RUN, run=run_id, owner=worker, graph=put(tx, plan.graph_json), digest=plan.graph_digest)
+    found = [_dispatch(tx, run_id, step, states, unmet, worker) for step in plan.steps if step.kind != "input"]
+    return tuple(dispatch for dispatch in found if dispatch is not None)
+
+
+def _refuse_busy(tx: Tx, run_id: str, worker: str, owner: str) -> None:
+    owners = {owner, *(name for (name,) in tx.all(_OWNERS, run=run_id))} - {"", worker}
+    for other in sorted(owners):
+        process = workers.living(tx, other)
+        if process is not None:
+            number = tx.all(_NUMBER, run=run_id)[0][0]
+            raise RunBusy(
+                f"run {number} is being worked on by process {process.pid} on {process.host}",
+                hint=f"wait for it or stop it; or take the run from it: orch resume {number} --take-over",
+            )
+
+
+def _bring_up_to_date(tx: Tx, run_id: str, plan: AdoptPlan, states: dict[_Key, _State]) -> Mapping[_Key, int]:
+    """Add the steps that are new, recount what each step waits for; the counts, by step."""
+    pending = {step.name for step in plan.steps if not _is_met(step, states)}
+    met = {step.name for step in plan.steps} - pending
+    children = children_of(plan.steps)
+    unmet = {_key(step): sum(parent not in met for parent in step.parents) for step in plan.steps}
+    new = [step for step in plan.steps if _key(step) not in states]
+    rows = rows_of(tx, run_id, new, met)
+    for row in rows:
+        row["children"] = json_text.dump(children.get(row["name"], ()))
+        if row["kind"] != "input" and row["head_id"] is None and not row["unmet"]:
+            row["attempt_id"] = uuid7()
+    tx.many(STEP, rows)
+    tx.many(ATTEMPT, [first_attempt(row) for row in rows if row["attempt_id"]])
+    tx.many(
+        _ADOPT_STEP,
+        [
+            {
+                "id": states[_key(step)].id,
+                "kind": step.kind,
+                "position": step.order,
+                "children": json_text.dump(children.get(step.name, ())),
+                "unmet": unmet[_key(step)],
+                "released": int(step.name in met),
+            }
+            for step in plan.steps
+            if _key(step) in states
+        ],
+    )
+    for row in rows:
+        begun = ("ready", 1, 0, 0) if row["attempt_id"] else (None, None, None, 0)
+        states[row["name"], row["item"]] = _State(row["id"], row["head_id"], 0, row["attempt_id"], *begun)
+    return unmet
+
+
+def _key(step: NewStep) -> _Key:
+    return step.name, step.item or ""
+
+
+def _is_met(step: NewStep, states: Mapping[_Key, _State]) -> bool:
+    state = states.get(_key(step))
+    return step.head is not None or step.kind == "input" if state is None else state.met
+
+
+def _dispatch(
+    tx: Tx, run_id: str, step: NewStep, states: Mapping[_Key, _State], unmet: Mapping[_Key, int], worker: str
+) -> Dispatch | None:
+    """What there is to do for one step, if anything."""
+    state = states[_key(step)]
+    interrupted = state.state == "running"
+    if interrupted or (state.state == "ready" and not unmet[_key(step)]):
+        tx.run(_TAKE, id=state.attempt_id, owner=worker if interrupted else "")
+        begun = interrupted or bool(state.begun)
+        number, token = state.number or 1, (state.token or 0) + 1
+        return Dispatch(run_id, step.name, step.item, str(state.attempt_id), number, token, begun)
+    to_do = state.state in ("failed", "cancelled") or (state.state is None and state.head_id is None) or state.stale
+    if unmet[_key(step)] or not to_do or state.state == "waiting":
+        return None
+    return new_attempt(tx, run_id, state.id, step.name, step.item or "", (state.number or 0) + 1)
+
+
+def release(tx: Tx, run_id: str, worker: str, status: RunStatus, error: ErrorRecord | None) -> None:
+    """End this worker's work on the run; nothing happens where the run is no longer its own."""
+    lock(tx, run_id)
+    if tx.run(_RELEASE_RUN, run=run_id, owner=worker, status=status, error=json_text.dump_error(error)):
+        tx.run(_LET_GO, run=run_id, owner=worker)

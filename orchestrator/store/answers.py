@@ -1,0 +1,78 @@
+"""What people say about a step: which of two versions stands, what became of a tool, and a version of their own."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from orchestrator.errors import UsageError
+from orchestrator.store import artifacts, json_text, runs
+from orchestrator.store.commits import ATTEMPT, SET_STATE, accept, named_step
+from orchestrator.store.content import put
+from orchestrator.store.records import ToolDecision
+from orchestrator.store.sql import Sql, Tx
+from orchestrator.values import ArtifactVersion, Dispatch, NewArtifact
+
+_UNDRAFT = Sql("UPDATE artifact SET draft = 0 WHERE id = :artifact AND {scope}")
+_TOOLS = Sql(
+    "SELECT t.id, t.attempt_id, t.state FROM tool_call t JOIN attempt a ON a.id = t.attempt_id"
+    " WHERE t.run_id = :run AND t.tool_id = :tool AND a.state IN ('waiting', 'ready') AND t.state <> 'done'"
+    " AND {scope:t} AND {scope:a}"
+)
+_DECIDE = Sql("UPDATE tool_call SET decision = :decision, state = :state, output = :output WHERE id = :id AND {scope}")
+_ANSWERED = Sql(
+    "UPDATE attempt SET state = 'ready', error = NULL WHERE id = :attempt AND state = 'waiting' AND {scope}"
+)
+
+
+def settle(tx: Tx, run_id: str, name: str, keep: Literal["head", "draft"]) -> tuple[Dispatch, ...]:
+    """Answer a conflict (S07): the draft becomes the head, or the head stays. Either way the step has succeeded."""
+    runs.lock(tx, run_id)
+    step = named_step(tx, run_id, name, None)
+    if step.draft_id is None or step.attempt_id is None:
+        raise UsageError(f"{name} has no draft that waits for a decision", hint="`orch show RUN` shows what waits")
+    _, number, token, redo, _ = tx.all(ATTEMPT, attempt=step.attempt_id)[0]
+    dispatch = Dispatch(run_id, name, None, step.attempt_id, number, token)
+    tx.run(SET_STATE, attempt=step.attempt_id, state="succeeded", error=None)
+    moved: tuple[str, ...] = ()
+    if keep == "draft":
+        tx.run(_UNDRAFT, artifact=step.draft_id)
+        moved = artifacts.moved(tx, run_id, step.attempt_id)
+    head = step.draft_id if keep == "draft" else step.head_id
+    if head is None:
+        raise UsageError(f"{name} has no version besides its draft", hint="keep the draft")
+    return accept(tx, dispatch, step, head, step.last_version, moved, json_text.load(step.children), redo)
+
+
+def decide_tool(tx: Tx, run_id: str, tool_id: str, decision: ToolDecision, output: str | None) -> None:
+    """Say what became of an interrupted tool (S09); its attempt may then go on."""
+    runs.lock(tx, run_id)
+    rows = tx.all(_TOOLS, run=run_id, tool=tool_id)
+    if not rows:
+        raise UsageError(f"tool call {tool_id} does not wait for a decision", hint="`orch show RUN` shows what waits")
+    if len(rows) > 1:
+        raise UsageError(f"tool call {tool_id} waits in more than one step", hint="answer the steps one by one")
+    tool, attempt, _ = rows[0]
+    done = decision == "done"
+    tx.run(
+        _DECIDE,
+        id=tool,
+        decision=decision,
+        state="done" if done else "started",
+        output=put(tx, output or "") if done else None,
+    )
+    tx.run(_ANSWERED, attempt=attempt)
+
+
+def edit(tx: Tx, run_id: str, name: str, item: str | None, base_version: int, new: NewArtifact) -> ArtifactVersion:
+    """A person's version on top of the one they saw. Raises UsageError where that is no longer the head."""
+    runs.lock(tx, run_id)
+    step = named_step(tx, run_id, name, item)
+    head = artifacts.version_by_id(tx, step.head_id) if step.head_id else None
+    if head is None:
+        raise UsageError(f"{name} has no version yet", hint="a step is edited after it has run")
+    if head.version != base_version:
+        raise UsageError(
+            f"{name} changed meanwhile: it is at version {head.version}, not {base_version}; nothing was written",
+            hint="look at the newer version and edit that",
+        )
+    return artifacts.edited(tx, run_id, step.id, step.next_version, head, new)

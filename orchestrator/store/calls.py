@@ -1,0 +1,274 @@
+"""Threads, calls and tools of an attempt: written before they act, completed after, always behind the fence.
+
+The fence is an UPDATE of the attempt that only the holder of its newest token can make; it comes first, so that a
+process whose step was taken over writes nothing at all, not even beside a check that already passed (S01).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from orchestrator.errors import BudgetExceeded, UsageError
+from orchestrator.ids import uuid7
+from orchestrator.store import json_text, runs
+from orchestrator.store.columns import to_pico
+from orchestrator.store.content import Bodies, put, refer
+from orchestrator.store.records import Fenced
+from orchestrator.store.sql import Sql, Tx, insert
+from orchestrator.values import (
+    Block,
+    Dispatch,
+    DoneCall,
+    Event,
+    Manifest,
+    SentCall,
+    ThreadRecord,
+    ToolCall,
+    ToolOutput,
+    Usage,
+)
+
+_FENCE = Sql(
+    "UPDATE attempt SET token = token WHERE id = :attempt AND token = :token AND state = 'running' AND owner <> ''"
+    " AND {scope} RETURNING step_id, manifest"
+)
+_THREAD = insert("thread", "id attempt_id position name provider model base_url settings system left_out manifest")
+_THREADS = Sql("SELECT COUNT(*) FROM thread WHERE attempt_id = :attempt AND {scope}")
+_BLOCK = insert(
+    "block",
+    "thread_id position layer source parts rule tokens artifact_id version contract fields about guards sensitivity",
+)
+_SENT = insert(
+    "call",
+    "id run_id step_id attempt_id thread_id seq source previous rung request_hash items provider model estimate_tokens"
+    " reserved_usd sent_at state",
+)
+_RESERVE = Sql(
+    "UPDATE budget SET reserved_usd = reserved_usd + :reserve WHERE run_id = :run AND {scope}"
+    " AND (cap_usd IS NULL OR spent_usd + reserved_usd + :reserve <= cap_usd)"
+)
+_NUMBER = Sql("SELECT number FROM run WHERE id = :run AND {scope}")
+_CREATED = Sql("UPDATE call SET created_id = :response WHERE id = :call AND state = 'sent' AND {scope}")
+_DONE = Sql(
+    """
+UPDATE call SET state = :state, response_id = :response, outcome = :outcome, reason = :reason,
+    output_items = :output_items, tool_calls = :tool_calls, follow = :follow, input_tokens = :input,
+    cached_tokens = :cached, cache_write_tokens = :cache_write, output_tokens = :output, reasoning_tokens = :reasoning,
+    usage_estimated = :estimated, cost_usd = :cost, price = :price, tries = :tries, seconds = :seconds, done_at = :now
+WHERE id = :call AND attempt_id = :attempt AND state = 'sent' AND {scope} RETURNING reserved_usd
+"""
+)
+_CHARGE = Sql("UPDATE call SET charged_usd = :charge WHERE id = :call AND {scope}")
+_SETTLE = Sql(
+    "UPDATE budget SET reserved_usd = reserved_usd - :reserve, spent_usd = spent_usd + :charge"
+    " WHERE run_id = :run AND {scope}"
+)
+_TOOL = insert(
+    "tool_call",
+    "id run_id attempt_id call_id tool_id name arguments state started_at",
+    "ON CONFLICT (call_id, tool_id) DO UPDATE SET state = 'started', started_at = excluded.started_at"
+    " WHERE tool_call.state <> 'done'",
+)
+_TOOL_DONE = Sql(
+    "UPDATE tool_call SET state = 'done', output = :output, is_error = :is_error, ended_at = :now"
+    " WHERE call_id = :call AND tool_id = :tool AND attempt_id = :attempt AND {scope}"
+)
+
+
+def fence(tx: Tx, dispatch: Dispatch) -> tuple[str, str | None]:
+    """The attempt's step and recorded manifest. Raises Fenced unless the dispatch still has the right to it."""
+    row = tx.one(_FENCE, attempt=dispatch.attempt_id, token=dispatch.token)
+    if row is None:
+        raise Fenced(f"{dispatch.step}: attempt {dispatch.number} was taken over or has ended")
+    return row[0], row[1]
+
+
+def open_thread(tx: Tx, dispatch: Dispatch, thread: ThreadRecord, call: SentCall) -> None:
+    step_id, manifest = fence(tx, dispatch)
+    write_thread(tx, dispatch, thread, manifest)
+    write_sent(tx, dispatch, step_id, call, thread)
+
+
+def write_thread(tx: Tx, dispatch: Dispatch, thread: ThreadRecord, manifest: str | None) -> None:
+    """The thread with its blocks; `manifest` is the attempt's, which a further thread may share."""
+    bodies = Bodies(tx)
+    system = bodies.add(thread.prompt.system)
+    blocks = [_block(thread.id, n, block, bodies) for n, block in enumerate(thread.prompt.blocks)]
+    bodies.write()
+    position = tx.all(_THREADS, attempt=dispatch.attempt_id)[0][0]
+    tx.run(
+        _THREAD,
+        id=thread.id,
+        attempt_id=dispatch.attempt_id,
+        position=position,
+        name=thread.name,
+        provider=thread.provider,
+        model=thread.model,
+        base_url=thread.base_url,
+        settings=json_text.dump(thread.settings),
+        system=system,
+        left_out=json_text.dump_left_out(thread.left_out),
+        manifest=_own_manifest(thread.prompt.manifest, manifest),
+    )
+    tx.many(_BLOCK, blocks)
+
+
+def _own_manifest(manifest: Manifest, attempts: str | None) -> str | None:
+    text = json_text.dump_manifest(manifest)
+    return None if text == attempts else text
+
+
+def _block(thread_id: str, position: int, block: Block, bodies: Bodies) -> dict[str, Any]:
+    return {
+        "thread_id": thread_id,
+        "position": position,
+        "layer": block.layer,
+        "source": block.source,
+        "parts": json_text.dump([bodies.add(part) for part in block.parts]),
+        "rule": block.rule,
+        "tokens": block.tokens,
+        "artifact_id": block.artifact_id,
+        "version": block.version,
+        "contract": block.contract,
+        "fields": None if block.fields is None else json_text.dump(block.fields),
+        "about": block.about,
+        "guards": json_text.dump(block.guards),
+        "sensitivity": block.sensitivity,
+    }
+
+
+def sent(tx: Tx, dispatch: Dispatch, call: SentCall) -> None:
+    step_id, _ = fence(tx, dispatch)
+    write_sent(tx, dispatch, step_id, call)
+
+
+def write_sent(tx: Tx, dispatch: Dispatch, step_id: str, call: SentCall, opened: ThreadRecord | None = None) -> None:
+    """The call about to leave, its worst case reserved. Raises BudgetExceeded where the cap would be passed."""
+    reserve = None if call.reserve_usd is None else to_pico(call.reserve_usd)
+    if reserve and not tx.run(_RESERVE, run=dispatch.run_id, reserve=reserve):
+        raise _over_cap(tx, dispatch.run_id, call)
+    bodies = Bodies(tx)
+    items = refer(call.items, bodies, opened.prompt.text if opened else None)
+    bodies.write()
+    tx.run(
+        _SENT,
+        id=call.id,
+        run_id=dispatch.run_id,
+        step_id=step_id,
+        attempt_id=dispatch.attempt_id,
+        thread_id=call.thread_id,
+        seq=call.seq,
+        source=call.source,
+        previous=call.previous,
+        rung=call.rung,
+        request_hash=call.request_hash,
+        items=items,
+        provider=call.provider,
+        model=call.model,
+        estimate_tokens=call.estimate_tokens,
+        reserved_usd=reserve,
+        sent_at=tx.now,
+        state="sent",
+    )
+
+
+def _over_cap(tx: Tx, run_id: str, call: SentCall) -> BudgetExceeded:
+    money = runs.budget(tx, run_id)
+    number = tx.all(_NUMBER, run=run_id)[0][0]
+    held = f" and ${money.reserved_usd:f} is held for calls in flight" if money.reserved_usd else ""
+    return BudgetExceeded(
+        f"the next call could cost up to ${call.reserve_usd:f}; ${money.spent_usd:f} is spent{held},"
+        f" and the cap is ${money.cap_usd or Decimal(0):f}; nothing was sent",
+        hint=f"raise the cap and go on: orch resume {number} --cap USD",
+    )
+
+
+def created(tx: Tx, call_id: str, response_id: str) -> None:
+    tx.run(_CREATED, call=call_id, response=response_id)
+
+
+def done(tx: Tx, dispatch: Dispatch, call: DoneCall, events: Sequence[Event]) -> None:
+    locked = runs.lock(tx, dispatch.run_id, len(events))
+    fence(tx, dispatch)
+    write_done(tx, dispatch, call)
+    runs.write_events(tx, dispatch.run_id, locked, events, dispatch)
+
+
+def write_done(tx: Tx, dispatch: Dispatch, call: DoneCall) -> None:
+    """Complete the call and settle its reservation. A call that is complete already is left as it is."""
+    bodies = Bodies(tx)
+    values = _done_values(call, bodies)
+    bodies.write()
+    row = tx.one(_DONE, call=call.call_id, attempt=dispatch.attempt_id, now=tx.now, **values)
+    if row is None:
+        return
+    reserve = row[0] or 0
+    charge = values["cost"] if values["cost"] is not None else (reserve if call.usage is None else 0)
+    if charge:
+        tx.run(_CHARGE, call=call.call_id, charge=charge)
+    if charge or reserve:
+        tx.run(_SETTLE, run=dispatch.run_id, reserve=reserve, charge=charge)
+
+
+def _done_values(call: DoneCall, bodies: Bodies) -> dict[str, Any]:
+    usage = call.usage
+    return {
+        "state": call.status,
+        "response": call.response_id,
+        "outcome": call.outcome,
+        "reason": call.reason,
+        "output_items": refer(call.items, bodies),
+        "tool_calls": json_text.dump([[t.call_id, t.name, bodies.add(t.arguments)] for t in call.tool_calls]),
+        "follow": refer(call.follow, bodies),
+        **_usage_values(usage),
+        "estimated": int(call.usage_estimated),
+        "cost": None if call.cost_usd is None else to_pico(call.cost_usd),
+        "price": call.price,
+        "tries": call.tries,
+        "seconds": call.seconds,
+    }
+
+
+def _usage_values(usage: Usage | None) -> dict[str, int | None]:
+    if usage is None:
+        return dict.fromkeys(("input", "cached", "cache_write", "output", "reasoning"))
+    return {
+        "input": usage.input_tokens,
+        "cached": usage.cached_tokens,
+        "cache_write": usage.cache_write_tokens,
+        "output": usage.output_tokens,
+        "reasoning": usage.reasoning_tokens,
+    }
+
+
+def tool_started(tx: Tx, dispatch: Dispatch, call_id: str, call: ToolCall) -> None:
+    fence(tx, dispatch)
+    tx.run(
+        _TOOL,
+        id=uuid7(),
+        run_id=dispatch.run_id,
+        attempt_id=dispatch.attempt_id,
+        call_id=call_id,
+        tool_id=call.call_id,
+        name=call.name,
+        arguments=put(tx, call.arguments),
+        state="started",
+        started_at=tx.now,
+    )
+
+
+def tool_finished(tx: Tx, dispatch: Dispatch, call_id: str, tool_id: str, output: ToolOutput) -> None:
+    fence(tx, dispatch)
+    written = tx.run(
+        _TOOL_DONE,
+        call=call_id,
+        tool=tool_id,
+        attempt=dispatch.attempt_id,
+        output=put(tx, output.output),
+        is_error=int(output.is_error),
+        now=tx.now,
+    )
+    if not written:
+        raise UsageError(f"tool call {tool_id} not found", hint="a tool call is recorded before it runs")

@@ -1,0 +1,66 @@
+"""How an attempt begins: a ready one becomes running for exactly one holder of its newest token (S01).
+
+What it was made from and what it read are written in the same transaction, and so is a model step's first request: a
+step that is running is one whose inputs are on record.
+"""
+
+from __future__ import annotations
+
+from orchestrator.store import calls, json_text, runs
+from orchestrator.store.records import Claim, Fenced
+from orchestrator.store.sql import Sql, Tx, insert
+
+_CLAIM = Sql(
+    """
+UPDATE attempt SET state = 'running', owner = :worker, claimed_token = token, claimed_at = :now,
+    started_at = COALESCE(started_at, :now), inputs_hash = COALESCE(inputs_hash, :inputs_hash),
+    base_head = CASE WHEN manifest IS NULL THEN :base ELSE base_head END, manifest = COALESCE(manifest, :manifest)
+WHERE id = :attempt AND token = :token AND claimed_token < :token
+    AND (state = 'ready' OR (state = 'running' AND owner = :worker)) AND {scope} RETURNING step_id, manifest
+"""
+)
+_FORGET_READS = Sql("DELETE FROM read WHERE attempt_id = :attempt AND {scope}")
+_READ = insert("read", "attempt_id name artifact_id version fields hash")
+
+
+def claim(tx: Tx, claim: Claim) -> None:
+    """Raises Fenced where the dispatch is late, BudgetExceeded where the first call would pass the cap."""
+    dispatch = claim.dispatch
+    locked = runs.lock(tx, dispatch.run_id, len(claim.events))
+    row = locked.status == "running" and tx.one(
+        _CLAIM,
+        attempt=dispatch.attempt_id,
+        token=dispatch.token,
+        worker=claim.worker,
+        now=tx.now,
+        manifest=json_text.dump_manifest(claim.manifest),
+        inputs_hash=claim.manifest.inputs_hash,
+        base=claim.base_head,
+    )
+    if not row:
+        raise Fenced(f"{dispatch.step}: this dispatch is late")
+    _write_reads(tx, claim)
+    runs.write_events(tx, dispatch.run_id, locked, claim.events, dispatch)
+    if claim.thread is not None:
+        calls.write_thread(tx, dispatch, claim.thread, row[1])
+    if claim.sent is not None:
+        calls.write_sent(tx, dispatch, row[0], claim.sent, claim.thread)
+
+
+def _write_reads(tx: Tx, claim: Claim) -> None:
+    """The read vector. An interrupted attempt goes on with what it would read now: equal values, maybe newer rows."""
+    attempt = claim.dispatch.attempt_id
+    if claim.dispatch.interrupted:
+        tx.run(_FORGET_READS, attempt=attempt)
+    rows = [
+        {
+            "attempt_id": attempt,
+            "name": read.name,
+            "artifact_id": read.artifact_id,
+            "version": read.version,
+            "fields": None if read.fields is None else json_text.dump(read.fields),
+            "hash": read.hash,
+        }
+        for read in claim.reads
+    ]
+    tx.many(_READ, rows)

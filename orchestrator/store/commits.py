@@ -1,0 +1,239 @@
+"""How an attempt ends: in ONE transaction, decided by compare-and-set.
+
+Everything that follows from the end stands in the same transaction: the version, the new head, the children that may
+now run. Between claim and commit somebody may have edited: an input (then the new version is stale at birth and its
+readers are not dispatched, S06), or this very artifact (then the version is a draft beside the person's head, S07).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from orchestrator.errors import UsageError
+from orchestrator.store import artifacts, calls, json_text, runs
+from orchestrator.store.records import Fenced
+from orchestrator.store.sql import Sql, Tx
+from orchestrator.values import AttemptState, Commit, CommitResult, Dispatch, DoneCall, ErrorRecord, Event
+
+_END_SET = """
+UPDATE attempt SET state = :state, error = :error, ended_at = :now,
+    running_us = running_us + CASE WHEN :now > claimed_at THEN :now - claimed_at ELSE 0 END
+WHERE id = :attempt AND token = :token AND {scope}
+"""
+_END = Sql(_END_SET + "AND state = 'running' AND owner <> '' RETURNING step_id, redo, base_head")
+_DROP = Sql(
+    _END_SET + "AND (state = 'ready' OR (state = 'running' AND owner <> '')) RETURNING step_id, redo, base_head"
+)
+SET_STATE = Sql("UPDATE attempt SET state = :state, error = :error WHERE id = :attempt AND {scope}")
+_STEP = Sql(
+    """
+SELECT s.id, s.name, s.item, s.head_id, s.released, s.last_version, s.children, s.draft_id, s.attempt_id,
+    (SELECT MAX(a.version) FROM artifact a WHERE a.run_id = s.run_id AND a.step = s.name AND a.item = s.item
+        AND {scope:a})
+FROM step s WHERE {scope:s} AND
+"""
+    + "s.id = :step"
+)
+_STEP_BY_NAME = Sql(_STEP.text.replace("s.id = :step", "s.run_id = :run AND s.name = :name AND s.item = :item"))
+_NEW_HEAD = Sql(
+    "UPDATE step SET head_id = :head, draft_id = NULL, basis_id = :basis, last_version = :version, stale = :stale,"
+    " released = :released WHERE id = :step AND {scope}"
+)
+_NEW_DRAFT = Sql("UPDATE step SET draft_id = :draft, last_version = :version WHERE id = :step AND {scope}")
+_RELEASE = Sql(
+    "UPDATE step SET unmet = unmet - 1 WHERE run_id = :run AND name = :name AND {scope}"
+    " RETURNING id, item, unmet, kind, attempt_id, head_id"
+)
+ATTEMPT = Sql("SELECT state, number, token, redo, manifest IS NOT NULL FROM attempt WHERE id = :attempt AND {scope}")
+_RAISE = Sql("UPDATE attempt SET token = token + 1 WHERE id = :attempt AND {scope}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """An attempt that this transaction has ended."""
+
+    step_id: str
+    redo: int
+    base_head: str | None
+
+
+def _end(tx: Tx, dispatch: Dispatch, state: AttemptState, error: ErrorRecord | None = None, sql: Sql = _END) -> _Ended:
+    """Raises Fenced unless the dispatch still has the right to its attempt."""
+    row = tx.one(
+        sql,
+        attempt=dispatch.attempt_id,
+        token=dispatch.token,
+        state=state,
+        error=json_text.dump_error(error),
+        now=tx.now,
+    )
+    if row is None:
+        raise Fenced(f"{dispatch.step}: attempt {dispatch.number} was taken over or has ended")
+    return _Ended(*row)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step's row as a commit needs it."""
+
+    id: str
+    name: str
+    item: str
+    head_id: str | None
+    released: int
+    last_version: int
+    children: str
+    draft_id: str | None
+    attempt_id: str | None
+    newest: int | None
+
+    @property
+    def next_version(self) -> int:
+        """One after the last, also where a version was added past this counter."""
+        return max(self.last_version, self.newest or 0) + 1
+
+
+def _step(tx: Tx, step_id: str) -> Step:
+    return Step(*tx.all(_STEP, step=step_id)[0])
+
+
+def named_step(tx: Tx, run_id: str, step: str, item: str | None) -> Step:
+    """Raises UsageError for a step or input that the run does not have."""
+    row = tx.one(_STEP_BY_NAME, run=run_id, name=step, item=item or "")
+    if row is None:
+        raise UsageError(f"{step} not found in this run", hint="`orch show RUN` lists the steps of a run")
+    return Step(*row)
+
+
+def commit(tx: Tx, commit: Commit) -> CommitResult:
+    """The end of a step, whichever of the outcomes it has. Raises Fenced."""
+    dispatch = commit.dispatch
+    locked = runs.lock(tx, dispatch.run_id, len(commit.events))
+    ended = _end(tx, dispatch, "succeeded")
+    if commit.done is not None:
+        calls.write_done(tx, dispatch, commit.done)
+    runs.write_events(tx, dispatch.run_id, locked, commit.events, dispatch)
+    step = _step(tx, ended.step_id)
+    if step.head_id != ended.base_head or step.head_id != commit.base_head:
+        return _conflict(tx, commit, step)
+    version = step.next_version
+    artifact_id = artifacts.write(
+        tx, dispatch.run_id, step.name, step.item, version, commit.artifact, step.head_id, dispatch.attempt_id
+    )
+    moved = artifacts.moved(tx, dispatch.run_id, dispatch.attempt_id)
+    ready = accept(tx, dispatch, step, artifact_id, version, moved, commit.children, ended.redo)
+    return CommitResult("moved" if moved else "committed", version, artifact_id, ready, moved)
+
+
+def _conflict(tx: Tx, commit: Commit, step: Step) -> CommitResult:
+    """Somebody changed this artifact since the attempt began: theirs stays, ours waits beside it (S07)."""
+    dispatch = commit.dispatch
+    version = step.next_version
+    draft = artifacts.write(
+        tx,
+        dispatch.run_id,
+        step.name,
+        step.item,
+        version,
+        commit.artifact,
+        commit.base_head,
+        dispatch.attempt_id,
+        draft=True,
+    )
+    tx.run(_NEW_DRAFT, step=step.id, draft=draft, version=version)
+    error = ErrorRecord(
+        "conflict",
+        f"{step.name} was edited while it was being made; the new version is kept as a draft",
+        "choose one: keep the edited version, or take the draft",
+        4,
+    )
+    tx.run(SET_STATE, attempt=dispatch.attempt_id, state="waiting", error=json_text.dump_error(error))
+    runs.append_event(tx, dispatch, Event("step.waiting", data={"code": error.code, "message": error.message}))
+    return CommitResult("conflict", version, draft)
+
+
+def accept(
+    tx: Tx,
+    dispatch: Dispatch,
+    step: Step,
+    head: str,
+    version: int,
+    moved: tuple[str, ...],
+    children: Sequence[str],
+    redo: int,
+) -> tuple[Dispatch, ...]:
+    """Make a version the head, and dispatch what follows from that: the children, or once more this step itself."""
+    tx.run(
+        _NEW_HEAD,
+        step=step.id,
+        head=head,
+        basis=dispatch.attempt_id,
+        version=max(version, step.last_version),
+        stale=int(bool(moved)),
+        released=int(step.released or not moved),
+    )
+    if not moved:
+        return () if step.released else _release(tx, dispatch.run_id, children)
+    again = redo == 0
+    runs.append_event(tx, dispatch, Event("step.moved", data={"inputs": list(moved), "redo": again}))
+    if not again:
+        return ()
+    return (runs.new_attempt(tx, dispatch.run_id, step.id, step.name, step.item, dispatch.number + 1, redo=1),)
+
+
+def _release(tx: Tx, run_id: str, children: Sequence[str]) -> tuple[Dispatch, ...]:
+    """Count this parent as met in each child, once, and dispatch those that wait for nothing else."""
+    ready: list[Dispatch] = []
+    for name in children:
+        for step_id, item, unmet, _, attempt_id, head_id in tx.all(_RELEASE, run=run_id, name=name):
+            found = unmet == 0 and _start(tx, run_id, step_id, name, item, attempt_id, head_id)
+            if found:
+                ready.append(found)
+    return tuple(ready)
+
+
+def _start(
+    tx: Tx, run_id: str, step_id: str, name: str, item: str, attempt_id: str | None, head_id: str | None
+) -> Dispatch | None:
+    """A dispatch for a step whose parents are all met, if it has work to do."""
+    if attempt_id is None:
+        return None if head_id else runs.new_attempt(tx, run_id, step_id, name, item, 1)
+    state, number, token, _, begun = tx.all(ATTEMPT, attempt=attempt_id)[0]
+    if state == "ready":
+        tx.run(_RAISE, attempt=attempt_id)
+        return Dispatch(run_id, name, item or None, attempt_id, number, token + 1, bool(begun))
+    if state in ("failed", "cancelled"):
+        return runs.new_attempt(tx, run_id, step_id, name, item, number + 1)
+    return None
+
+
+def end(
+    tx: Tx,
+    dispatch: Dispatch,
+    state: Literal["failed", "waiting"],
+    error: ErrorRecord,
+    done: DoneCall | None,
+    events: Sequence[Event],
+) -> None:
+    """An attempt ends without a version: `failed`, or `waiting` for a person. Raises Fenced."""
+    locked = runs.lock(tx, dispatch.run_id, len(events))
+    _end(tx, dispatch, state, error)
+    if done is not None:
+        calls.write_done(tx, dispatch, done)
+    runs.write_events(tx, dispatch.run_id, locked, events, dispatch)
+
+
+def cancel(tx: Tx, dispatch: Dispatch) -> None:
+    runs.lock(tx, dispatch.run_id)
+    _end(tx, dispatch, "cancelled", sql=_DROP)
+
+
+def restart(tx: Tx, dispatch: Dispatch, reason: str) -> Dispatch:
+    """Give up an attempt whose inputs are no longer what it was made from, for a new one. Raises Fenced."""
+    locked = runs.lock(tx, dispatch.run_id, 1)
+    ended = _end(tx, dispatch, "cancelled", ErrorRecord("restarted", reason), _DROP)
+    runs.write_events(tx, dispatch.run_id, locked, [Event("step.restarted", data={"reason": reason})], dispatch)
+    step = _step(tx, ended.step_id)
+    return runs.new_attempt(tx, dispatch.run_id, step.id, step.name, step.item, dispatch.number + 1, redo=ended.redo)

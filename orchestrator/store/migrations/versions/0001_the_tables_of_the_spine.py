@@ -1,0 +1,540 @@
+"""The tables of the spine: sessions, runs, steps, attempts, calls, artifacts and their contents."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "subject",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("account", sa.Text(), nullable=False),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("last_run", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("hash_key", sa.LargeBinary(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "account", "subject", name=op.f("pk_subject")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "content",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("account", sa.Text(), nullable=False),
+        sa.Column("subject", sa.Text(), nullable=False),
+        sa.Column("sha256", sa.Text(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("used_at", sa.BigInteger(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_content_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("tenant", "account", "subject", "sha256", name=op.f("pk_content")),
+    )
+    op.create_table(
+        "session",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("last_message", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_session_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_session")),
+        sa.UniqueConstraint(
+            "tenant", "account", "subject", "name", name=op.f("uq_session_tenant_account_subject_name")
+        ),
+    )
+    op.create_table(
+        "worker",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("boot_id", sa.Text(), nullable=False),
+        sa.Column("pid", sa.BigInteger(), nullable=False),
+        sa.Column("started_at", sa.BigInteger(), nullable=False),
+        sa.Column("heartbeat_at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_worker_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_worker")),
+    )
+    op.create_table(
+        "run",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("session_id", sa.Text(), nullable=False),
+        sa.Column("parent_id", sa.Text(), nullable=True),
+        sa.Column("pipeline", sa.Text(), nullable=False),
+        sa.Column("file", sa.Text(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("owner", sa.Text(), server_default="", nullable=False),
+        sa.Column("graph", sa.Text(), nullable=False),
+        sa.Column("graph_digest", sa.Text(), nullable=False),
+        sa.Column("author", sa.Text(), nullable=False),
+        sa.Column("on_exceed", sa.Text(), nullable=False),
+        sa.Column("unpriced", sa.Text(), nullable=False),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("last_event", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["parent_id"], ["run.id"], name=op.f("fk_run_parent_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(["session_id"], ["session.id"], name=op.f("fk_run_session_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject", "graph"],
+            ["content.tenant", "content.account", "content.subject", "content.sha256"],
+            name=op.f("fk_run_tenant_account_subject_graph"),
+            ondelete="RESTRICT",
+        ),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_run_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_run")),
+        sa.UniqueConstraint(
+            "tenant", "account", "subject", "number", name=op.f("uq_run_tenant_account_subject_number")
+        ),
+    )
+    op.create_table(
+        "artifact",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("step", sa.Text(), nullable=False),
+        sa.Column("item", sa.Text(), server_default="", nullable=False),
+        sa.Column("type", sa.Text(), nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.Column("content", sa.Text(), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("author", sa.Text(), nullable=False),
+        sa.Column("origin", sa.Text(), nullable=False),
+        sa.Column("parent_id", sa.Text(), nullable=True),
+        sa.Column("attempt_id", sa.Text(), nullable=True),
+        sa.Column("sensitivity", sa.Text(), server_default="internal", nullable=False),
+        sa.Column("field_hashes", sa.Text(), server_default="{}", nullable=False),
+        sa.Column("facts", sa.Text(), server_default="{}", nullable=False),
+        sa.Column("guards", sa.Text(), server_default="[]", nullable=False),
+        sa.Column("draft", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["parent_id"], ["artifact.id"], name=op.f("fk_artifact_parent_id"), ondelete="RESTRICT"
+        ),
+        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_artifact_run_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject", "content"],
+            ["content.tenant", "content.account", "content.subject", "content.sha256"],
+            name=op.f("fk_artifact_tenant_account_subject_content"),
+            ondelete="RESTRICT",
+        ),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_artifact_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_artifact")),
+        sa.UniqueConstraint("run_id", "step", "item", "version", name=op.f("uq_artifact_run_id_step_item_version")),
+    )
+    op.create_table(
+        "budget",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("cap_usd", sa.BigInteger(), nullable=True),
+        sa.Column("spent_usd", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("reserved_usd", sa.BigInteger(), server_default="0", nullable=False),
+        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_budget_run_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_budget_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("run_id", name=op.f("pk_budget")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "event",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("step", sa.Text(), nullable=True),
+        sa.Column("item", sa.Text(), nullable=True),
+        sa.Column("attempt", sa.BigInteger(), nullable=True),
+        sa.Column("data", sa.Text(), server_default="{}", nullable=False),
+        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_event_run_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_event_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("run_id", "seq", name=op.f("pk_event")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "message",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("session_id", sa.Text(), nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=False),
+        sa.Column("kind", sa.Text(), server_default="turn", nullable=False),
+        sa.Column("role", sa.Text(), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=True),
+        sa.Column("step", sa.Text(), nullable=True),
+        sa.Column("author", sa.Text(), nullable=False),
+        sa.Column("sensitivity", sa.Text(), server_default="internal", nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_message_run_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(
+            ["session_id"], ["session.id"], name=op.f("fk_message_session_id"), ondelete="RESTRICT"
+        ),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_message_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_message")),
+        sa.UniqueConstraint("session_id", "seq", name=op.f("uq_message_session_id_seq")),
+    )
+    with op.batch_alter_table("message", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_message_run_id"), ["run_id"], unique=False)
+
+    op.create_table(
+        "step",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("item", sa.Text(), server_default="", nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("position", sa.BigInteger(), nullable=False),
+        sa.Column("children", sa.Text(), server_default="[]", nullable=False),
+        sa.Column("unmet", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("released", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("stale", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("defaulted", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("last_version", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("attempt_id", sa.Text(), nullable=True),
+        sa.Column("basis_id", sa.Text(), nullable=True),
+        sa.Column("head_id", sa.Text(), nullable=True),
+        sa.Column("draft_id", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(["draft_id"], ["artifact.id"], name=op.f("fk_step_draft_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(["head_id"], ["artifact.id"], name=op.f("fk_step_head_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_step_run_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_step_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_step")),
+        sa.UniqueConstraint("run_id", "name", "item", name=op.f("uq_step_run_id_name_item")),
+    )
+    with op.batch_alter_table("step", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_step_run_id_kind"), ["run_id", "kind"], unique=False)
+
+    op.create_table(
+        "attempt",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("step_id", sa.Text(), nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("token", sa.BigInteger(), nullable=False),
+        sa.Column("claimed_token", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("owner", sa.Text(), server_default="", nullable=False),
+        sa.Column("redo", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("inputs_hash", sa.Text(), nullable=True),
+        sa.Column("base_head", sa.Text(), nullable=True),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("running_us", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("started_at", sa.BigInteger(), nullable=True),
+        sa.Column("claimed_at", sa.BigInteger(), nullable=True),
+        sa.Column("ended_at", sa.BigInteger(), nullable=True),
+        sa.Column("manifest", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_attempt_run_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(["step_id"], ["step.id"], name=op.f("fk_attempt_step_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_attempt_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_attempt")),
+        sa.UniqueConstraint("step_id", "number", name=op.f("uq_attempt_step_id_number")),
+    )
+    with op.batch_alter_table("attempt", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_attempt_run_id"), ["run_id"], unique=False)
+
+    op.create_table(
+        "read",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("attempt_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("artifact_id", sa.Text(), nullable=True),
+        sa.Column("version", sa.BigInteger(), nullable=True),
+        sa.Column("fields", sa.Text(), nullable=True),
+        sa.Column("hash", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["artifact_id"], ["artifact.id"], name=op.f("fk_read_artifact_id"), ondelete="RESTRICT"
+        ),
+        sa.ForeignKeyConstraint(["attempt_id"], ["attempt.id"], name=op.f("fk_read_attempt_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_read_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("attempt_id", "name", name=op.f("pk_read")),
+        sqlite_with_rowid=False,
+    )
+    with op.batch_alter_table("read", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_read_artifact_id"), ["artifact_id"], unique=False)
+
+    op.create_table(
+        "thread",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("attempt_id", sa.Text(), nullable=False),
+        sa.Column("position", sa.BigInteger(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("provider", sa.Text(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("base_url", sa.Text(), nullable=False),
+        sa.Column("settings", sa.Text(), server_default="{}", nullable=False),
+        sa.Column("system", sa.Text(), nullable=False),
+        sa.Column("left_out", sa.Text(), server_default="[]", nullable=False),
+        sa.Column("manifest", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(["attempt_id"], ["attempt.id"], name=op.f("fk_thread_attempt_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject", "system"],
+            ["content.tenant", "content.account", "content.subject", "content.sha256"],
+            name=op.f("fk_thread_tenant_account_subject_system"),
+            ondelete="RESTRICT",
+        ),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_thread_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_thread")),
+        sa.UniqueConstraint("attempt_id", "position", name=op.f("uq_thread_attempt_id_position")),
+    )
+    op.create_table(
+        "block",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("thread_id", sa.Text(), nullable=False),
+        sa.Column("position", sa.BigInteger(), nullable=False),
+        sa.Column("layer", sa.Text(), nullable=False),
+        sa.Column("source", sa.Text(), nullable=False),
+        sa.Column("parts", sa.Text(), server_default="[]", nullable=False),
+        sa.Column("rule", sa.Text(), nullable=False),
+        sa.Column("tokens", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("artifact_id", sa.Text(), nullable=True),
+        sa.Column("version", sa.BigInteger(), nullable=True),
+        sa.Column("contract", sa.Text(), nullable=True),
+        sa.Column("fields", sa.Text(), nullable=True),
+        sa.Column("about", sa.Text(), nullable=True),
+        sa.Column("guards", sa.Text(), server_default="[]", nullable=False),
+        sa.Column("sensitivity", sa.Text(), server_default="internal", nullable=False),
+        sa.ForeignKeyConstraint(
+            ["artifact_id"], ["artifact.id"], name=op.f("fk_block_artifact_id"), ondelete="RESTRICT"
+        ),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_block_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.ForeignKeyConstraint(["thread_id"], ["thread.id"], name=op.f("fk_block_thread_id"), ondelete="RESTRICT"),
+        sa.PrimaryKeyConstraint("thread_id", "position", name=op.f("pk_block")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "call",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("step_id", sa.Text(), nullable=False),
+        sa.Column("attempt_id", sa.Text(), nullable=False),
+        sa.Column("thread_id", sa.Text(), nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=False),
+        sa.Column("source", sa.Text(), nullable=False),
+        sa.Column("previous", sa.Text(), nullable=False),
+        sa.Column("rung", sa.Text(), nullable=False),
+        sa.Column("request_hash", sa.Text(), nullable=False),
+        sa.Column("items", sa.Text(), server_default="[]", nullable=False),
+        sa.Column("provider", sa.Text(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("estimate_tokens", sa.BigInteger(), nullable=False),
+        sa.Column("reserved_usd", sa.BigInteger(), nullable=True),
+        sa.Column("sent_at", sa.BigInteger(), nullable=False),
+        sa.Column("state", sa.Text(), server_default="sent", nullable=False),
+        sa.Column("created_id", sa.Text(), nullable=True),
+        sa.Column("response_id", sa.Text(), nullable=True),
+        sa.Column("outcome", sa.Text(), nullable=True),
+        sa.Column("reason", sa.Text(), server_default="", nullable=False),
+        sa.Column("output_items", sa.Text(), server_default="[]", nullable=False),
+        sa.Column("tool_calls", sa.Text(), server_default="[]", nullable=False),
+        sa.Column("follow", sa.Text(), server_default="[]", nullable=False),
+        sa.Column("input_tokens", sa.BigInteger(), nullable=True),
+        sa.Column("cached_tokens", sa.BigInteger(), nullable=True),
+        sa.Column("cache_write_tokens", sa.BigInteger(), nullable=True),
+        sa.Column("output_tokens", sa.BigInteger(), nullable=True),
+        sa.Column("reasoning_tokens", sa.BigInteger(), nullable=True),
+        sa.Column("usage_estimated", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("cost_usd", sa.BigInteger(), nullable=True),
+        sa.Column("charged_usd", sa.BigInteger(), nullable=True),
+        sa.Column("price", sa.Text(), nullable=True),
+        sa.Column("tries", sa.BigInteger(), server_default="1", nullable=False),
+        sa.Column("seconds", sa.Float(), server_default="0.0", nullable=False),
+        sa.Column("done_at", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(["attempt_id"], ["attempt.id"], name=op.f("fk_call_attempt_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_call_run_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(["step_id"], ["step.id"], name=op.f("fk_call_step_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_call_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.ForeignKeyConstraint(["thread_id"], ["thread.id"], name=op.f("fk_call_thread_id"), ondelete="RESTRICT"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_call")),
+        sa.UniqueConstraint("thread_id", "seq", name=op.f("uq_call_thread_id_seq")),
+    )
+    with op.batch_alter_table("call", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_call_run_id"), ["run_id"], unique=False)
+
+    op.create_table(
+        "tool_call",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("attempt_id", sa.Text(), nullable=False),
+        sa.Column("call_id", sa.Text(), nullable=False),
+        sa.Column("tool_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("arguments", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), server_default="started", nullable=False),
+        sa.Column("output", sa.Text(), nullable=True),
+        sa.Column("is_error", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("decision", sa.Text(), nullable=True),
+        sa.Column("started_at", sa.BigInteger(), nullable=False),
+        sa.Column("ended_at", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["attempt_id"], ["attempt.id"], name=op.f("fk_tool_call_attempt_id"), ondelete="RESTRICT"
+        ),
+        sa.ForeignKeyConstraint(["call_id"], ["call.id"], name=op.f("fk_tool_call_call_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_tool_call_run_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject", "arguments"],
+            ["content.tenant", "content.account", "content.subject", "content.sha256"],
+            name=op.f("fk_tool_call_tenant_account_subject_arguments"),
+            ondelete="RESTRICT",
+        ),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject", "output"],
+            ["content.tenant", "content.account", "content.subject", "content.sha256"],
+            name=op.f("fk_tool_call_tenant_account_subject_output"),
+            ondelete="RESTRICT",
+        ),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_tool_call_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_tool_call")),
+        sa.UniqueConstraint("call_id", "tool_id", name=op.f("uq_tool_call_call_id_tool_id")),
+    )
+    with op.batch_alter_table("tool_call", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_tool_call_attempt_id"), ["attempt_id"], unique=False)
+
+
+def downgrade() -> None:
+    with op.batch_alter_table("tool_call", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_tool_call_attempt_id"))
+
+    op.drop_table("tool_call")
+    with op.batch_alter_table("call", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_call_run_id"))
+
+    op.drop_table("call")
+    op.drop_table("block")
+    op.drop_table("thread")
+    with op.batch_alter_table("read", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_read_artifact_id"))
+
+    op.drop_table("read")
+    with op.batch_alter_table("attempt", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_attempt_run_id"))
+
+    op.drop_table("attempt")
+    with op.batch_alter_table("step", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_step_run_id_kind"))
+
+    op.drop_table("step")
+    with op.batch_alter_table("message", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_message_run_id"))
+
+    op.drop_table("message")
+    op.drop_table("event")
+    op.drop_table("budget")
+    op.drop_table("artifact")
+    op.drop_table("run")
+    op.drop_table("worker")
+    op.drop_table("session")
+    op.drop_table("content")
+    op.drop_table("subject")

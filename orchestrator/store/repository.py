@@ -1,0 +1,318 @@
+"""The store as the engine sees it: async methods, values in and values out, everything inside one scope.
+
+Each method that writes is one unit of the writer thread: all of it is durable when the method returns, or none of it
+happened. Each method that reads is one transaction on a small pool. No session, row or connection leaves this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from functools import partial
+from typing import Final, Literal, TypeVar, cast
+
+from sqlmodel import Session
+
+from orchestrator.errors import StoreError
+from orchestrator.spec import Sensitivity
+from orchestrator.store import (
+    adoption,
+    answers,
+    artifacts,
+    calls,
+    claims,
+    commits,
+    creation,
+    messages,
+    runs,
+    snapshots,
+    sqlite,
+    workers,
+)
+from orchestrator.store.listings import Reading, attempts, steps
+from orchestrator.store.opening import Opened
+from orchestrator.store.records import (
+    AdoptPlan,
+    AttemptRow,
+    Claim,
+    EventRow,
+    Fenced,
+    Journal,
+    NewRun,
+    ToolDecision,
+)
+from orchestrator.store.sql import Cursor, Tx
+from orchestrator.store.writer import Observer, Writer
+from orchestrator.values import (
+    Artifact,
+    ArtifactVersion,
+    BudgetRow,
+    Commit,
+    CommitResult,
+    Dispatch,
+    DoneCall,
+    ErrorRecord,
+    Event,
+    Message,
+    NewArtifact,
+    RunRow,
+    RunStatus,
+    SentCall,
+    Snapshot,
+    StepRow,
+    ThreadRecord,
+    ToolCall,
+    ToolOutput,
+)
+
+T = TypeVar("T")
+
+
+class Store:
+    """A database opened with a scope. Every method raises StoreError where the database fails, and UsageError ("not
+    found") for what does not exist or belongs to somebody else."""
+
+    def __init__(self, opened: Opened, url: str, observer: Observer | None = None) -> None:
+        self.scope: Final = opened.scope
+        self.url: Final = url
+        self._opened = opened
+        self._writer = Writer(opened.writer, observer)
+        self._readers = ThreadPoolExecutor(sqlite.READERS, thread_name_prefix="orch-store-reader")
+
+    async def close(self) -> None:
+        """Commit what is queued and let go of the file."""
+        await asyncio.get_running_loop().run_in_executor(self._readers, self._writer.close)
+        self._readers.shutdown()
+        self._opened.reads.dispose()
+        self._opened.writes.dispose()
+
+    def secret_key(self) -> bytes:
+        """A random key of this scope, kept in the database: for ids that must not reveal what they stand for (S14)."""
+        return self._opened.hash_key
+
+    # --- workers and runs ---
+
+    async def register_worker(self) -> str:
+        """Make this process known as a worker; its id, for `create_run`, `adopt_run` and `claim`."""
+        return await self._write("register_worker", workers.register)
+
+    async def heartbeat(self, worker: str) -> None:
+        """Say that the worker lives. A worker that has not for 30 seconds counts as dead."""
+        await self._write("heartbeat", partial(workers.heartbeat, worker=worker))
+
+    async def create_run(self, new: NewRun, worker: str) -> tuple[RunRow, tuple[Dispatch, ...]]:
+        """Start a run: session, message, inputs, steps and the first dispatches in one transaction."""
+        return await self._write("create_run", partial(creation.create, new=new, worker=worker))
+
+    async def run(self, ref: str | int) -> RunRow:
+        """A run by id, number, `last` or `last~N`."""
+        return await self._read(partial(runs.find, ref=ref))
+
+    async def runs(self, limit: int = 50) -> tuple[RunRow, ...]:
+        """The newest runs, newest first."""
+        return await self._read(partial(runs.newest, limit=limit))
+
+    async def steps(self, run_id: str) -> tuple[StepRow, ...]:
+        """A run's inputs, then its steps, in order, with their sums; no bodies."""
+        return await self._list(partial(steps, run_id=run_id))
+
+    async def budget(self, run_id: str) -> BudgetRow:
+        return await self._read(partial(runs.budget, run_id=run_id))
+
+    async def adopt_run(
+        self, run_id: str, worker: str, plan: AdoptPlan, *, take_over: bool = False
+    ) -> tuple[Dispatch, ...]:
+        """Take a run on and dispatch all that can go on. Raises RunBusy where another worker is alive on it."""
+        work = partial(adoption.adopt, run_id=run_id, worker=worker, plan=plan, take_over=take_over)
+        return await self._write("adopt_run", work)
+
+    async def release_run(self, run_id: str, worker: str, status: RunStatus, error: ErrorRecord | None = None) -> None:
+        """End this worker's work on a run. Changes nothing where another worker has taken it."""
+        work = partial(adoption.release, run_id=run_id, worker=worker, status=status, error=error)
+        await self._write("release_run", work)
+
+    async def set_cap(self, run_id: str, cap: Decimal) -> None:
+        await self._write("set_cap", partial(runs.set_cap, run_id=run_id, cap=cap))
+
+    # --- one step ---
+
+    async def snapshot(self, run_id: str, step: str, item: str | None, reads: Sequence[str], messages: int) -> Snapshot:
+        """What the step may look at now, from one transaction."""
+        work = partial(snapshots.snapshot, run_id=run_id, step=step, item=item, reads=reads, messages=messages)
+        return await self._read(work)
+
+    async def claim(self, claim: Claim) -> bool:
+        """Begin the attempt; False = the dispatch came too late, drop it. Raises BudgetExceeded, and then the attempt
+        stays ready."""
+        return await self._fenced("claim", partial(claims.claim, claim=claim))
+
+    async def open_thread(self, dispatch: Dispatch, thread: ThreadRecord, sent: SentCall) -> None:
+        """A further thread of a running attempt, with its first call. Raises Fenced, BudgetExceeded."""
+        await self._write("open_thread", partial(calls.open_thread, dispatch=dispatch, thread=thread, call=sent))
+
+    async def sent(self, dispatch: Dispatch, call: SentCall) -> None:
+        """Record a call that is about to leave, its worst case reserved. Raises Fenced, BudgetExceeded."""
+        await self._write("sent", partial(calls.sent, dispatch=dispatch, call=call))
+
+    async def created(self, call_id: str, response_id: str) -> None:
+        """Note the response id seen first in the stream. Returns at once; it rides on the next commit."""
+        self._writer.write_later("created", partial(calls.created, call_id=call_id, response_id=response_id))
+
+    async def done(self, dispatch: Dispatch, call: DoneCall, events: Sequence[Event] = ()) -> None:
+        """Record a call's reply, or its failure, and settle what was reserved for it. Raises Fenced."""
+        await self._write("done", partial(calls.done, dispatch=dispatch, call=call, events=events))
+
+    async def tool_started(self, dispatch: Dispatch, call_id: str, tool_call: ToolCall) -> None:
+        """Record that a tool is about to run (S09). Raises Fenced."""
+        work = partial(calls.tool_started, dispatch=dispatch, call_id=call_id, call=tool_call)
+        await self._write("tool_started", work)
+
+    async def tool_finished(self, dispatch: Dispatch, call_id: str, tool_call_id: str, output: ToolOutput) -> None:
+        """Record what the tool gave. Raises Fenced."""
+        work = partial(calls.tool_finished, dispatch=dispatch, call_id=call_id, tool_id=tool_call_id, output=output)
+        await self._write("tool_finished", work)
+
+    async def commit(self, commit: Commit) -> CommitResult:
+        """End an attempt with its artifact; see CommitResult for the outcomes."""
+        try:
+            return await self._write("commit", partial(commits.commit, commit=commit))
+        except Fenced:
+            return CommitResult("fenced")
+
+    async def fail(
+        self, dispatch: Dispatch, error: ErrorRecord, done: DoneCall | None = None, events: Sequence[Event] = ()
+    ) -> bool:
+        """End an attempt as failed; False where it is not ours any more."""
+        work = partial(commits.end, dispatch=dispatch, state="failed", error=error, done=done, events=events)
+        return await self._fenced("fail", work)
+
+    async def wait(self, dispatch: Dispatch, error: ErrorRecord, events: Sequence[Event] = ()) -> bool:
+        """Let an attempt wait for a person; False where it is not ours any more."""
+        work = partial(commits.end, dispatch=dispatch, state="waiting", error=error, done=None, events=events)
+        return await self._fenced("wait", work)
+
+    async def restart(self, dispatch: Dispatch, reason: str) -> Dispatch | None:
+        """Give up an attempt whose inputs changed, for a new one; None where it is not ours any more."""
+        try:
+            return await self._write("restart", partial(commits.restart, dispatch=dispatch, reason=reason))
+        except Fenced:
+            return None
+
+    async def cancel_attempt(self, dispatch: Dispatch) -> bool:
+        """Cancel an attempt that has not ended; False where it has, or is not ours any more."""
+        return await self._fenced("cancel_attempt", partial(commits.cancel, dispatch=dispatch))
+
+    async def settle(self, run_id: str, step: str, keep: Literal["head", "draft"]) -> tuple[Dispatch, ...]:
+        """Answer an edit conflict (S07); what can run now."""
+        return await self._write("settle", partial(answers.settle, run_id=run_id, name=step, keep=keep))
+
+    async def decide_tool(self, run_id: str, tool_call_id: str, decision: ToolDecision, output: str | None) -> None:
+        """Say what became of an interrupted tool (S09): retry it, take this output, or tell the model."""
+        work = partial(answers.decide_tool, run_id=run_id, tool_id=tool_call_id, decision=decision, output=output)
+        await self._write("decide_tool", work)
+
+    # --- what was written down ---
+
+    async def journal(self, attempt_id: str) -> Journal:
+        """Everything an attempt recorded, with the texts as they were sent."""
+        from orchestrator.store.journals import journal
+
+        return await self._list(partial(journal, attempt_id=attempt_id))
+
+    async def attempts(self, run_id: str, step: str, item: str | None = None) -> tuple[AttemptRow, ...]:
+        """All attempts of a step, oldest first."""
+        return await self._list(partial(attempts, run_id=run_id, step=step, item=item))
+
+    async def artifact(self, run_id: str, step: str, item: str | None = None, version: int | None = None) -> Artifact:
+        """The current version of a step or input, or the one of that number, with its body."""
+        return await self._read(partial(artifacts.find, run_id=run_id, step=step, item=item, version=version))
+
+    async def versions(self, run_id: str, step: str, item: str | None = None) -> tuple[ArtifactVersion, ...]:
+        """All versions of a step or input, oldest first; a child run's include those it started from."""
+        return await self._read(partial(artifacts.history, run_id=run_id, step=step, item=item))
+
+    async def readers(self, artifact_id: str) -> tuple[str, ...]:
+        """The steps with an attempt that read this version."""
+        return await self._read(partial(artifacts.readers, artifact_id=artifact_id))
+
+    async def edit(
+        self, run_id: str, step: str, item: str | None, base_version: int, new: NewArtifact
+    ) -> ArtifactVersion:
+        """A person's version on top of the one they saw; equal bytes make none. Raises UsageError if it changed
+        meanwhile."""
+        work = partial(answers.edit, run_id=run_id, name=step, item=item, base_version=base_version, new=new)
+        return await self._write("edit", work)
+
+    async def events(self, run_id: str, after: int = 0) -> tuple[EventRow, ...]:
+        """A run's events in order, those after a number."""
+        return await self._read(partial(runs.events_after, run_id=run_id, after=after))
+
+    async def add_message(
+        self,
+        session: str,
+        role: messages.Role,
+        text: str,
+        *,
+        author: str = "-",
+        step: str | None = None,
+        sensitivity: Sensitivity = "internal",
+    ) -> Message:
+        """Add a line to a session's visible conversation; the session is made if it is new."""
+
+        def work(tx: Tx) -> Message:
+            session_id = messages.session(tx, session, session)
+            return messages.add(tx, session_id, role, text, author, step=step, sensitivity=sensitivity)
+
+        return await self._write("add_message", work)
+
+    async def check(self) -> tuple[str, ...]:
+        """Problems of the database, as sentences; none if it is sound."""
+        from orchestrator.store.integrity import problems
+
+        return await self._list(problems)
+
+    # --- how ---
+
+    async def _write(self, name: str, work: Callable[[Tx], T]) -> T:
+        return await self._writer.write(name, work)
+
+    async def _fenced(self, name: str, work: Callable[[Tx], None]) -> bool:
+        try:
+            await self._writer.write(name, work)
+        except Fenced:
+            return False
+        return True
+
+    async def _read(self, work: Callable[[Tx], T]) -> T:
+        """One read transaction with fixed SQL."""
+
+        def reading() -> T:
+            pooled = self._opened.reads.raw_connection()
+            try:
+                cursor = cast(Cursor, pooled.cursor())
+                cursor.execute("BEGIN", {})
+                return work(self._opened.transaction(cursor))
+            finally:
+                pooled.close()  # the pool rolls back what is open
+
+        return await self._in_thread(reading)
+
+    async def _list(self, work: Callable[[Reading], T]) -> T:
+        """One read transaction through the table classes."""
+
+        def reading() -> T:
+            with self._opened.reads.connect() as connection, connection.begin(), Session(connection) as session:
+                return work(Reading(session, self.scope))
+
+        return await self._in_thread(reading)
+
+    async def _in_thread(self, reading: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, reading)
+        except Exception as error:
+            explained = sqlite.explain(error, self._opened.path)
+            if isinstance(explained, StoreError) and explained is not error:
+                raise explained from error
+            raise

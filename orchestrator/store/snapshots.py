@@ -1,0 +1,60 @@
+"""What one step may look at, read in one transaction: the present, whoever changed it last (R018, S06)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from orchestrator.errors import UsageError
+from orchestrator.store.artifacts import COLUMN_COUNT, COLUMNS, version_row
+from orchestrator.store.sql import Row, Sql, Tx
+from orchestrator.values import Artifact, Message, Snapshot
+
+_RUN = Sql(
+    "SELECT r.session_id, m.seq, m.message, s.last_message FROM run r JOIN session s ON s.id = r.session_id"
+    " LEFT JOIN message m ON m.run_id = r.id AND m.kind = 'run' WHERE r.id = :run AND {scope:r} AND {scope:s}"
+)
+_JOINED: Final = (
+    " FROM step s JOIN artifact a ON a.id = s.head_id JOIN content c ON c.tenant = a.tenant AND c.account = a.account"
+    " AND c.subject = a.subject AND c.sha256 = a.content WHERE s.run_id = :run AND {scope:s} AND {scope:a}"
+)
+_INPUTS = Sql(f"SELECT {COLUMNS}, c.body, s.defaulted {_JOINED} AND s.kind = 'input' ORDER BY s.position, s.name")
+_HEAD_WITH_BODY = Sql(f"SELECT {COLUMNS}, c.body {_JOINED} AND s.name = :name AND s.item = :item")
+_HEAD = Sql(
+    f"SELECT {COLUMNS} FROM step s JOIN artifact a ON a.id = s.head_id WHERE s.run_id = :run AND s.name = :name"
+    " AND s.item = :item AND {scope:s} AND {scope:a}"
+)
+_MESSAGES = Sql(
+    "SELECT seq, role, message, step, run_id, sensitivity FROM message"
+    " WHERE session_id = :session AND seq <> :own AND {scope} ORDER BY seq DESC LIMIT :limit"
+)
+
+
+def snapshot(tx: Tx, run_id: str, step: str, item: str | None, reads: Sequence[str], messages: int) -> Snapshot:
+    """The heads of the declared reads, the inputs, and the newest `messages` lines besides the run's own message."""
+    run = tx.one(_RUN, run=run_id)
+    if run is None:
+        raise UsageError(f"run {run_id} not found", hint="`orch show` lists the runs of this project")
+    session_id, own, message, last = run
+    inputs = tx.all(_INPUTS, run=run_id)
+    record = {row[2]: _artifact(row) for row in inputs}
+    head = tx.one(_HEAD, run=run_id, name=step, item=item or "")
+    lines = tx.all(_MESSAGES, session=session_id, own=own or 0, limit=messages) if messages and last else []
+    return Snapshot(
+        artifacts={name: found for name in reads if (found := record.get(name) or _head(tx, run_id, name))},
+        conversation=tuple(Message(*line) for line in reversed(lines)),
+        conversation_total=last - (own is not None),
+        message=message,
+        record=record,
+        defaulted=frozenset(row[2] for row in inputs if row[-1]),
+        head=version_row(head) if head else None,
+    )
+
+
+def _head(tx: Tx, run_id: str, name: str) -> Artifact | None:
+    row = tx.one(_HEAD_WITH_BODY, run=run_id, name=name, item="")
+    return _artifact(row) if row else None
+
+
+def _artifact(row: Row) -> Artifact:
+    return Artifact(version_row(row[:COLUMN_COUNT]), bytes(row[COLUMN_COUNT]))

@@ -1,0 +1,92 @@
+"""Fixed SQL, always inside a scope.
+
+The hot path writes statements, not objects: against a bare insert and commit an ORM session costs 14 times as much,
+these about twice. What keeps them safe is that a statement without its scope cannot be built, and that every value on
+its way into the database passes one sink (`Scrubber.parameter`).
+
+In a statement, `{scope}` becomes the three predicates, `{scope:s}` the same for the alias `s`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from orchestrator.store.scrub import Scrubber
+from orchestrator.values import Scope
+
+_MARK: Final = re.compile(r"\{scope(?::(\w+))?\}")
+_COLUMNS: Final = ("tenant", "account", "subject")
+
+Row = tuple[Any, ...]
+
+
+class Sql:
+    """One statement of the store. Raises ValueError at import if it does not say whose rows it means."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        if not _MARK.search(text) and not all(f":{column}" in text for column in _COLUMNS):
+            raise ValueError(f"a statement without a scope: {text}")
+        self.text = _MARK.sub(_predicates, text)
+
+
+def _predicates(match: re.Match[str]) -> str:
+    prefix = f"{match[1]}." if match[1] else ""
+    return " AND ".join(f"{prefix}{column} = :{column}" for column in _COLUMNS)
+
+
+def insert(table: str, columns: str, more: str = "") -> Sql:
+    """An INSERT of the named columns (blank-separated), its scope columns taken from the scope; `more` follows it."""
+    names = (*_COLUMNS, *columns.split())
+    values = ", ".join(f":{name}" for name in names)
+    return Sql(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values}) {more}")
+
+
+class Cursor(Protocol):
+    """What is used of a database cursor: the common part of sqlite3's and psycopg's."""
+
+    @property
+    def rowcount(self) -> int: ...
+    def execute(self, sql: str, parameters: Mapping[str, Any], /) -> Any: ...
+    def executemany(self, sql: str, parameters: Iterable[Mapping[str, Any]], /) -> Any: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+
+
+class Tx:
+    """An open transaction in a scope. `now` is its wall time in microseconds: recorded, never ordered by."""
+
+    __slots__ = ("_cursor", "_scope", "now", "scope", "scrubber")
+
+    def __init__(self, cursor: Cursor, scope: Scope, scrubber: Scrubber, now: int) -> None:
+        self._cursor = cursor
+        self._scope = {"tenant": scope.tenant, "account": scope.account, "subject": scope.subject}
+        self.scope = scope
+        self.scrubber = scrubber
+        self.now = now
+
+    def run(self, sql: Sql, **values: Any) -> int:
+        """The number of rows that were written."""
+        self._cursor.execute(sql.text, self._bound(values))
+        return self._cursor.rowcount
+
+    def many(self, sql: Sql, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            self._cursor.executemany(sql.text, [self._bound(row) for row in rows])
+
+    def one(self, sql: Sql, **values: Any) -> Row | None:
+        self._cursor.execute(sql.text, self._bound(values))
+        # Every row is fetched: a RETURNING statement has written all its rows only when it is exhausted.
+        rows = self._cursor.fetchall()
+        return rows[0] if rows else None
+
+    def all(self, sql: Sql, **values: Any) -> list[Row]:
+        self._cursor.execute(sql.text, self._bound(values))
+        return self._cursor.fetchall()
+
+    def _bound(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        store = self.scrubber.parameter
+        return {**{name: store(value) for name, value in values.items()}, **self._scope}

@@ -1,0 +1,136 @@
+"""SQLite, and only here: how it is opened, how a transaction begins, and what its errors mean.
+
+WAL, so that readers and the one writer do not wait for each other; `synchronous=FULL`, so that a paid answer survives
+a power cut; `BEGIN IMMEDIATE` for every write, since a transaction that reads first and then writes fails at once
+where another process wrote in between, whatever its timeout. Reads begin deferred and take no write lock.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import PoolProxiedConnection
+
+from orchestrator.errors import StoreError
+from orchestrator.store.sql import Tx
+
+Synchronous = Literal["FULL", "NORMAL"]
+READERS: Final = 4
+_RETRY_SECONDS: Final = 0.02
+_LOCKED: Final = ("locked", "busy")
+
+
+def engine(path: Path, *, begin: Literal["IMMEDIATE", "DEFERRED"], synchronous: Synchronous, timeout: float) -> Engine:
+    """An engine whose transactions begin as said. `timeout` is in seconds, for locks of other processes."""
+    made = create_engine(
+        f"sqlite:///{path}",
+        connect_args={"check_same_thread": False, "timeout": timeout},
+        pool_size=READERS,
+        max_overflow=0,
+        pool_timeout=60,
+    )
+
+    @event.listens_for(made, "connect")
+    def connected(connection: Any, _record: object) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves
+        for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+
+    @event.listens_for(made, "begin")
+    def begun(connection: Any) -> None:
+        connection.exec_driver_sql(f"BEGIN {begin}")
+
+    return made
+
+
+def explain(error: BaseException, path: Path) -> BaseException:
+    """What the database refused, as a StoreError with a way out; anything else as it is."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    if not isinstance(cause, sqlite3.DatabaseError) or isinstance(cause, sqlite3.IntegrityError):
+        return error
+    said = str(cause)
+    if any(word in said for word in _LOCKED):
+        return StoreError(
+            f"the database {path} is locked by another program",
+            hint="close the program that holds it, or wait for it, and try again",
+            code="store_locked",
+        )
+    if "not a database" in said or "malformed" in said:
+        return StoreError(
+            f"{path} is not a database of Orchestrator, or it is damaged: {said}",
+            hint="choose another file with --db URL or ORCH_DB, or restore a backup (*.bak beside it)",
+        )
+    if "readonly" in said or "unable to open" in said:
+        return StoreError(
+            f"the database {path} cannot be written: {said}",
+            hint="make the folder and its files writable, or choose another place with --db URL or ORCH_DB",
+        )
+    if "full" in said or "disk" in said:
+        return StoreError(f"the database {path} cannot be written: {said}", hint="free some space and resume the run")
+    return error
+
+
+class WriteConnection:
+    """The one connection that writes, as the writer thread uses it."""
+
+    def __init__(
+        self, pooled: PoolProxiedConnection, path: Path, generation: str, timeout: float, make: Callable[[Any], Tx]
+    ) -> None:
+        self._pooled = pooled
+        self._cursor = pooled.cursor()
+        self._path = path
+        self._generation = generation
+        self._timeout = timeout
+        self._make = make
+        self._cursor.execute(f"PRAGMA busy_timeout={int(timeout * 1000)}").fetchall()
+
+    def begin(self) -> Tx:
+        """Raises StoreError where a newer program has migrated the database meanwhile (S30)."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                self._cursor.execute("BEGIN IMMEDIATE")
+                break
+            except sqlite3.OperationalError as error:
+                if time.monotonic() >= deadline or not any(word in str(error) for word in _LOCKED):
+                    raise
+                time.sleep(_RETRY_SECONDS)
+        if self._cursor.execute("SELECT version_num FROM alembic_version").fetchone() != (self._generation,):
+            raise StoreError(
+                f"the database {self._path} was migrated by another version of Orchestrator while this one was running",
+                hint="start again with the newer version",
+            )
+        return self._make(self._cursor)
+
+    def peek(self) -> Tx:
+        """For a statement that only reads, outside any transaction."""
+        return self._make(self._cursor)
+
+    def savepoint(self) -> None:
+        self._cursor.execute("SAVEPOINT unit")
+
+    def keep(self) -> None:
+        self._cursor.execute("RELEASE unit")
+
+    def undo(self) -> None:
+        self._cursor.execute("ROLLBACK TO unit")
+        self._cursor.execute("RELEASE unit")
+
+    def commit(self) -> None:
+        self._cursor.execute("COMMIT")
+
+    def rollback(self) -> None:
+        if self._pooled.driver_connection is not None and self._pooled.driver_connection.in_transaction:
+            self._cursor.execute("ROLLBACK")
+
+    def close(self) -> None:
+        self._pooled.close()
+
+    def explain(self, error: BaseException) -> BaseException:
+        return explain(error, self._path)
