@@ -84,7 +84,7 @@ async def start_run(services: Services, graph: Graph, options: RunOptions) -> Ru
             pipeline=graph.name,
             file=graph.file,
             graph_digest=graph.digest,
-            graph_json=graph.spec.model_dump_json(by_alias=True).encode(),
+            graph_json=_spec_json(graph),
             session=options.session,
             message=options.message,
             author=services.settings.user,
@@ -119,7 +119,7 @@ async def resume_run(
     await _check_same_steps(services, graph, run)
     if cap_usd is not None:
         await services.store.set_cap(run.id, cap_usd)
-    plan = AdoptPlan(tuple(_new_steps(graph)), graph.digest, graph.spec.model_dump_json(by_alias=True).encode())
+    plan = AdoptPlan(tuple(_new_steps(graph)), graph.digest, _spec_json(graph))
     for call_id, answer in (tools or {}).items():
         await _decide(services, run, call_id, answer)
     for step, keep in (settle or {}).items():
@@ -142,12 +142,12 @@ async def rerun(services: Services, graph: Graph, run: RunRow, from_steps: Seque
             pipeline=graph.name,
             file=graph.file,
             graph_digest=graph.digest,
-            graph_json=graph.spec.model_dump_json(by_alias=True).encode(),
+            graph_json=_spec_json(graph),
             session=run.session,
             message=run.message,
             author=services.settings.user,
             inputs={},
-            defaulted=await services.store.defaulted(run.id),
+            defaulted=frozenset(row.name for row in rows.values() if row.defaulted),
             steps=steps,
             cap_usd=run.cap_usd,
             on_exceed=run.on_exceed,
@@ -297,6 +297,11 @@ def _emit(services: Services, kind: str, **data: Any) -> None:
 
 
 # --- rows of a new run ------------------------------------------------------------------------------------------------
+
+
+def _spec_json(graph: Graph) -> bytes:
+    """The pipeline as declared, for the record: what was not given is not written."""
+    return graph.spec.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
 def _new_steps(graph: Graph) -> list[NewStep]:

@@ -395,7 +395,8 @@ def _checked_body(step: StepNode, value: Any) -> bytes:
     if faults:
         first = faults[0]
         raise StepFailed(
-            f"{step.function.ref} returned no valid {step.contract.name}: {first.path} {first.rule}, got {first.value!r}",
+            f"{step.function.ref} returned no valid {step.contract.name}: "
+            f"{first.path} {first.rule}, got {first.value!r}",
             hint=f"the contract stands in {step.contract.place}",
             code="invalid_output",
         )

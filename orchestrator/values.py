@@ -527,7 +527,10 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """A step (or input) of a run: its newest attempt's state, its head, and the sums over all its attempts."""
+    """A step (or input) of a run: its newest attempt's state, its head, and the sums over all its attempts.
+
+    `stale`: an input moved while it ran (S06); `defaulted`: an input that was left at its declared default.
+    """
 
     name: str
     item: str | None
@@ -548,6 +551,7 @@ class StepRow:
     seconds: float
     error: ErrorRecord | None
     stale: bool = False
+    defaulted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
