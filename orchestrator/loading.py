@@ -159,6 +159,9 @@ class _PipelineLoader:
             reader.report("P102", "'steps' is missing: a pipeline has at least one step", reader.key_place("steps"))
         if "outputs" in data:
             parts["outputs"] = reader.texts(data["outputs"], ("outputs",), "'outputs'")
+        if type(data.get("version", 1)) is not int:  # 1.0 and true equal 1, and are not what is asked for
+            message = f"'version' must be 1, not {shown(data.pop('version'))}"
+            reader.report("P103", message, reader.place("version"))
         parts.update({key: data[key] for key in ("version", "description", "system") if key in data})
         return reader.model(PipelineSpec, {k: v for k, v in parts.items() if v is not None}, (), "a pipeline")
 
@@ -204,6 +207,11 @@ class _PipelineLoader:
         usd = self.reader.raw.get(("budget", "usd"), keys.get("usd"))
         if isinstance(usd, str) and _AMOUNT.fullmatch(usd):
             keys["usd"] = Decimal(usd)
+        elif "usd" in keys:
+            given = shown(keys.pop("usd"), usd if isinstance(usd, str) else None)
+            message = f"'usd' must be an amount of dollars, not {given}"
+            self.reader.report("P103", message, self.reader.place("budget", "usd"), 'For example usd: "4.00".')
+            self.reader.drop(("budget", "usd"))
         return self.reader.model(BudgetSpec, keys, ("budget",), "'budget'")
 
     def _input(self, name: str, data: dict[str, Any], path: PathKey) -> InputSpec | None:

@@ -203,7 +203,7 @@ class SpecReader:
             loc = self._real(path, tuple(fault["loc"]))
             key = str(fault["loc"][0]) if fault["loc"] else what
             if fault["type"] == "missing":
-                if (*path, *loc) not in self.dropped:
+                if loc not in self.dropped:
                     self.report("P102", f"{key!r} is missing in {what}", self.key_place(*path))
                 continue
             text = explain_fault(fault, self.raw.get(loc))
