@@ -98,11 +98,13 @@ _FORMS: Final = tuple(
 def find_dates(text: str) -> tuple[FoundDate, ...]:
     """All dates of a (folded) text in order, longest form first; impossible ones (32 March) are no dates."""
     found: list[FoundDate] = []
+    seen: list[tuple[int, int]] = []
     for kind, pattern in _FORMS:
         for match in pattern.finditer(text):
-            overlaps = any(match.start() < other.end and other.start < match.end() for other in found)
-            readings = () if overlaps or _is_verb(kind, match) else tuple(_valid(_readings(kind, match)))
-            if readings:
+            if _is_verb(kind, match) or any(match.start() < high and low < match.end() for low, high in seen):
+                continue
+            seen.append(match.span())
+            if readings := tuple(_valid(_readings(kind, match))):
                 found.append(FoundDate(readings, match.start(), match.end()))
     return tuple(sorted(found, key=lambda item: item.start))
 

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 from orchestrator.dates import FoundDate, find_dates
 from orchestrator.quantities import Quantity, Role, agrees, find_quantities, number
+from orchestrator.units import ADVERBS
 from orchestrator.wording import (
     HEDGES,
     NEGATIONS,
@@ -52,6 +54,8 @@ class Text:
     def content(self, role: Role) -> list[Word]:
         """The loose words that carry meaning of their own, beyond the field's name."""
         empty = STOPWORDS | HEDGES | role.words
+        if any(quantity.per for quantity in self.quantities):  # "a weekly budget of $997": the period is in the figure
+            empty |= ADVERBS.keys()
         return [word for word in self.loose if word.key not in empty and word.raw[0].isalnum()]
 
 
@@ -119,13 +123,19 @@ def _whole(value: Text, said: Text) -> Span | None:
     """The value is all that was said, word for word."""
     if not value.words or len(value.words) != len(said.words):
         return None
-    same = all(map(_same_text, value.words, said.words))
+    same = all(map(_same_text, value.words, said.words)) and _readings(value) == _readings(said)
     return (said.words[0].start, said.words[-1].end) if same else None
 
 
 def _same_text(a: Word, b: Word) -> bool:
     """Equal words; figures must be written alike, since "1.997" and "1,997" need not be one number."""
     return a.raw == b.raw if a.raw[0].isdigit() else same_word(a, b)
+
+
+def _readings(text: Text, span: Span | None = None) -> list[tuple[Decimal, ...]]:
+    """The numbers of a text (or of a span of it) as values: words alone do not show a minus."""
+    low, high = span or (0, len(text.folded.text))
+    return [quantity.readings for quantity in text.quantities if low < quantity.end <= high]
 
 
 def _named(value: Text) -> list[Word]:
@@ -139,7 +149,8 @@ def _phrase(value: Text, said: Text) -> Span | None:
     if value.dates or any(quantity.unit or quantity.per for quantity in value.quantities):
         return None
     phone = len(value.words) > 1 and sum(char.isdigit() for char in value.folded.text) >= PHONE_DIGITS
-    return find_phrase(value.words, said.words) if _named(value) or phone else None
+    span = find_phrase(value.words, said.words) if _named(value) or phone else None
+    return span if span and _readings(value) == _readings(said, span) else None
 
 
 def _parts(value: Text, said: Text, role: Role, labelled: bool) -> Span | None:
@@ -149,16 +160,18 @@ def _parts(value: Text, said: Text, role: Role, labelled: bool) -> Span | None:
         content = [word for word in content if word.key not in nouns]
     if not (content or value.dates or value.quantities):
         return None
-    for passage in _passages(said, bool(content)):
+    for passage in _passages(value, content, said):
         found = _in_passage(value, content, said, passage, role, labelled)
         if found:
             return min(low for low, _ in found), max(high for _, high in found)
     return None
 
 
-def _passages(said: Text, with_words: bool) -> Iterator[Span]:
+def _passages(value: Text, content: Sequence[Word], said: Text) -> Iterator[Span]:
+    """Sentences; then the whole text, for words only if it is short. Two names from two sentences are no name."""
     yield from sentences(said.folded)
-    if not with_words or len(said.folded.text) <= SHORT_TEXT:
+    only_a_name = len(content) <= 2 and not (value.dates or value.quantities)
+    if not content or (len(said.folded.text) <= SHORT_TEXT and not only_a_name):
         yield 0, len(said.folded.text)
 
 

@@ -243,7 +243,8 @@ def _unit(text: str, at: int) -> tuple[int, str | None]:
         return at, None
     word = match[1].lower()
     name = SIGNS.get(word) or UNITS.get(word)
-    if name is None or (len(word) == 1 and word.isalpha() and match.start(1) != at):  # "5 d": too little to go by
+    letter = len(word) == 1 and word.isalpha()
+    if name is None or (letter and (match.start(1) != at or match[1].isupper())):  # "5 d", "3D": too little to go by
         return at, None
     return match.end(), name
 
@@ -321,7 +322,7 @@ def _run(tokens: Sequence[str], limit: int, *, before: bool = False) -> Iterator
     for token in tokens:
         key = word_key(token)
         if not token[0].isalpha():
-            if before and token in ":=(~":
+            if before and token in ':=(~"_':  # `"members": 300` in JSON is as near as `members: 300`
                 continue
             return
         if key in HEDGES or key in _SKIPPED:
@@ -390,7 +391,7 @@ def _bare_fits(value: Quantity, said: Quantity, role: Role, *, labelled: bool, l
     """A number without a unit: does the field's name, or a word beside the number, say that this is what is counted?"""
     if said.unit and role.unit and said.unit != role.unit:
         return False
-    if role.per and said.per and role.per != said.per and not lenient:
+    if said.per and role.per - said.per and not lenient:
         return False
     if labelled or near:
         return True
