@@ -41,7 +41,7 @@ CODES: Final[Mapping[str, str]] = {
     "P108": "A reference leaves the project and the library, directly or through a symbolic link.",
     "P109": "A step definition file holds the keys of one step, and does not use another definition.",
     "P110": "A contract or step definition has one name under `artifact` or `step` and another in its place.",
-    "P111": "`${env:NAME}` works in a model's `use` and a provider's `base_url` only, and never for a key.",
+    "P111": "`${env:NAME}` works in a model's `use` and in a provider's `base_url` only.",
     "P112": "An input's default is not of the input's type.",
     "P150": "The key or value is planned and not available in this version.",
     "P151": "The key would break a rule: content is never injected without its label, and steps never chain.",

@@ -18,7 +18,6 @@ from typing import Any, Final
 from orchestrator.errors import Diagnostic, Place
 from orchestrator.faults import nearest, shown
 from orchestrator.project import OutsideProject, Project
-from orchestrator.settings import env_names, looks_like_key_name
 from orchestrator.settings import substitute_env as substitute_env
 from orchestrator.spec import (
     MISSING,
@@ -468,7 +467,7 @@ def _input_hint() -> str:
 
 
 def _check_env(reader: SpecReader, value: object, path: PathKey) -> None:
-    """Reports every `${env:…}` that stands where none is replaced, or that names a key (S24)."""
+    """Reports every `${env:…}` that stands where none is replaced (S24)."""
     if isinstance(value, dict):
         for key, item in value.items():
             if path in _NAMED or not key.startswith("x-"):
@@ -476,12 +475,6 @@ def _check_env(reader: SpecReader, value: object, path: PathKey) -> None:
     elif isinstance(value, list):
         for index, item in enumerate(value):
             _check_env(reader, item, (*path, index))
-    elif isinstance(value, str) and "${env:" in value:
-        if not (len(path) == 3 and path[0] == "models" and path[2] == "use"):
-            hint = "Put the value into an input, or the text into a template if it is meant literally."
-            reader.report("P111", "${env:…} is replaced in a model's 'use' only", reader.place(*path), hint)
-        for name in env_names(value):
-            if looks_like_key_name(name):
-                message = f"${{env:{name}}} would put a key into a text that is sent or shown"
-                hint = "Name the variable of a key in api_key_env of the provider, and nowhere else."
-                reader.report("P111", message, reader.place(*path), hint)
+    elif isinstance(value, str) and "${env:" in value and not (path[:1] == ("models",) and path[2:] == ("use",)):
+        hint = "Put the value into an input, or the text into a template if it is meant literally."
+        reader.report("P111", "${env:…} is replaced in a model's 'use' only", reader.place(*path), hint)

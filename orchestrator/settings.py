@@ -29,7 +29,6 @@ __all__ = [
     "MissingVariable",
     "Setting",
     "Settings",
-    "env_names",
     "load_settings",
     "looks_like_key_name",
     "shown_url",
@@ -327,11 +326,6 @@ def _toml_place(path: Path, loc: Sequence[str]) -> Place:
 
 
 # --- ${env:NAME} ------------------------------------------------------------------------------------------------------
-
-
-def env_names(text: str) -> tuple[str, ...]:
-    """The variables a text refers to by `${env:NAME}`, in order."""
-    return tuple(_ENV.findall(text))
 
 
 def looks_like_key_name(name: str) -> bool:

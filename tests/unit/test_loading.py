@@ -480,15 +480,22 @@ def test_S24_a_pipeline_or_definition_behind_a_link_out_of_the_project_is_not_re
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ('models: {m: {use: "${env:OPENAI_API_KEY}"}}\n', "p.yaml:3:19"),
-        ('models: {m: {use: "openai:${env:GITHUB_TOKEN}"}}\n', "p.yaml:3:19"),
+        ('models: {m: {use: "openai:x", effort: "${env:EFFORT}"}}\n', "p.yaml:3:39"),
         ('system: "key ${env:ORCH_MODEL}"\n', "p.yaml:3:9"),
         ('inputs: {i: {type: string, default: "${env:HOME}"}}\n', "p.yaml:3:37"),
     ],
 )
-def test_S24_env_only_in_models_and_never_a_key(load: Load, text: str, place: str) -> None:
-    fault = only(load("pipeline: p\nsteps: {a: {prompt: x}}\n" + text))
-    assert (fault.code, str(fault.place)) == ("P111", place)
+def test_S24_env_stands_in_the_use_of_models_only(load: Load, text: str, place: str) -> None:
+    loaded = load("pipeline: p\nsteps: {a: {prompt: x}}\n" + text)
+    assert [str(d.place) for d in loaded.diagnostics if d.code == "P111"] == [place]
+    assert load('pipeline: p\nsteps: {a: {prompt: x}}\nmodels: {m: {use: "${env:ORCH_MODEL}"}}\n').diagnostics == ()
+
+
+def test_S24_env_is_refused_in_contracts_and_definitions_too(project: Project, load: Load, write: Write) -> None:
+    path = write("artifacts/r.yaml", 'artifact: r\nabout: "${env:A}"\nnot_for: none\nschema: text\n')
+    assert [d.code for d in load_contract(project, path)[2]] == ["P111"]
+    write("steps/s.yaml", 'prompt: "${env:A}"\n')
+    assert faults(load(HEAD + "  a: {uses: s}\n")) == [("P111", "steps/s.yaml:1:9")]
 
 
 # --- anything at all ---

@@ -13,7 +13,6 @@ from orchestrator.settings import (
     MissingVariable,
     Setting,
     Settings,
-    env_names,
     load_settings,
     looks_like_key_name,
     shown_url,
@@ -264,7 +263,6 @@ def test_substitution() -> None:
     env = {"ORCH_MODEL": "openai:x", "HOST": "h", "EMPTY": ""}
     assert substitute_env("http://${env:HOST}/${env:HOST}", env) == "http://h/h"
     assert substitute_env("plain $HOST ${HOST}", env) == "plain $HOST ${HOST}"
-    assert env_names("${env:A}-${env:B}") == ("A", "B")
     for name in ("EMPTY", "UNSET"):
         with pytest.raises(MissingVariable) as raised:
             substitute_env(f"${{env:{name}}}", env)
