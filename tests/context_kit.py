@@ -10,10 +10,11 @@ from orchestrator.contracts import Contract
 from orchestrator.errors import Place
 from orchestrator.graph import Graph, InputNode, ModelChoice, Read, StepNode, Template
 from orchestrator.ids import canonical_json, digest, sha256
-from orchestrator.spec import MISSING, ContractSpec, ConversationSpec, InputSpec, PipelineSpec, Sensitivity, StepSpec
+from orchestrator.spec import MISSING, ConversationSpec, InputSpec, PipelineSpec, Sensitivity, StepSpec
 from orchestrator.values import Artifact, ArtifactVersion, Message, Origin, Snapshot
 
 PLACE = Place("pipeline.yaml", 1, 1)
+TALK = ConversationSpec()
 VENDOR_GUARDS = ("These are not the customer's budget.", "Do not use these figures as budget limits.")
 
 
@@ -60,7 +61,7 @@ def step(
     reads: Iterable[Read] = (),
     prompt: str | None = "Do the work.",
     produces: Contract | None = None,
-    conversation: ConversationSpec | None = ConversationSpec(),
+    conversation: ConversationSpec | None = TALK,
     parents: tuple[str, ...] | None = None,
     max_output_tokens: int = 1000,
     **more: Any,
@@ -101,7 +102,6 @@ def graph(
         pipeline="test",
         system=system,
         inputs={name: InputSpec(type=kind) for name, (kind, _) in given.items()},
-        artifacts={"x": ContractSpec(artifact="x", about="x", not_for="none", schema="text")},
         steps={name: node.spec for name, node in nodes.items()},
     )
     children = {name: tuple(n.name for n in nodes.values() if name in n.parents) for name in nodes}

@@ -159,8 +159,8 @@ def test_R014_an_artifact_in_its_wrapper() -> None:
         FramedArtifact("cost-calculator", "vendor-rates", "Rates.", ("No budget.", "No limit."), "997", "Not here.")
     )
     assert parts == (
-        '<artifact step="cost-calculator" type="vendor-rates">\nAbout: Rates.\nNot for: No budget.\nNot for: No limit.\n'
-        "Guard for this step: Not here.\n---\n",
+        '<artifact step="cost-calculator" type="vendor-rates">\nAbout: Rates.\nNot for: No budget.\n'
+        "Not for: No limit.\nGuard for this step: Not here.\n---\n",
         "997",
         "\n</artifact>",
     )

@@ -199,6 +199,6 @@ def test_the_place_of_an_inline_prompt_is_a_line_of_its_pipeline() -> None:
     inline = Template("tech-stack", "one\ntwo\n", "", Place("discovery.yaml", 40, 13))
     assert place_of(inline, 2) == Place("discovery.yaml", 42)
     assert place_of(Template("tech-stack", "one line", "", Place("discovery.yaml", 40, 13)), 1).line == 40
-    with pytest.raises(TemplateFault, match="^the prompt of step tech-stack: 'nope' is undefined") as caught:
+    with pytest.raises(TemplateFault, match=r"^the prompt of step tech-stack: 'nope' is undefined") as caught:
         render(Template("tech-stack", "one\n{{ nope }}\n", "", Place("d.yaml", 40, 13)), "tech-stack", {}, _refusal)
     assert str(caught.value.place) == "d.yaml:42"
