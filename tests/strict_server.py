@@ -62,7 +62,7 @@ class Fault:
 
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: Json | str | None = None
+    body: Json | str | bytes | None = None
     drop: bool = False
     delay: float = 0.0
     cut: int | None = None
@@ -469,6 +469,8 @@ def from_schema(schema: Json, root: Json) -> Any:
     if "anyOf" in schema:
         nullable = any(option.get("type") == "null" for option in schema["anyOf"])
         return None if nullable else from_schema(schema["anyOf"][0], root)
+    if "allOf" in schema:
+        return from_schema(schema["allOf"][0], root)
     kind = schema.get("type")
     if isinstance(kind, list):
         return None if "null" in kind else from_schema(schema | {"type": kind[0]}, root)
@@ -610,10 +612,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.flush()
 
-    def _json(self, status: int, body: Json | str, headers: Mapping[str, str] | None = None) -> None:
-        data = body.encode() if isinstance(body, str) else json.dumps(body, ensure_ascii=False).encode()
+    def _json(self, status: int, body: Json | str | bytes, headers: Mapping[str, str] | None = None) -> None:
+        data = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
         self.send_response(status)
-        kind = "text/plain" if isinstance(body, str) else "application/json"
+        kind = "application/json" if isinstance(body, dict) else "text/plain"
         for key, value in {"content-type": kind, "content-length": str(len(data)), **(headers or {})}.items():
             self.send_header(key, value)
         self.end_headers()

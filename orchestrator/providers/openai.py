@@ -114,7 +114,9 @@ class OpenAIProvider:
         async with stream:
             kind = stream.response.headers.get("content-type", "text/event-stream")
             if "text/event-stream" not in kind:
-                return _whole(await stream.response.aread(), kind)
+                reply = _whole(await stream.response.aread(), kind)
+                listener(StreamEvent("created", reply.id))
+                return reply
             return await _Reading(listener).to_the_end(stream)
 
     def _client(self) -> AsyncOpenAI:
@@ -150,7 +152,7 @@ class OpenAIProvider:
         if isinstance(error, openai.APIError):
             inner = openai_wire.failed(error.body or error.message, "the stream broke off", unknown="overloaded")
             return self._failure(inner.message, inner.kind, request)
-        if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
+        if isinstance(error, ValueError | RecursionError):  # no JSON, no UTF-8, a number or a nesting without end
             return self._failure(f"the reply is malformed: {error}", "malformed", request)
         return None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -296,6 +298,16 @@ def test_servers_that_answer_at_once_are_understood(server: StrictServer) -> Non
     server.faults = [Fault(whole=True)]
     [reply] = send(server, ask(), events=events)
     assert reply.text == "reply 1"
+    assert events == [StreamEvent("created", reply.id)]
+
+
+def test_the_terminal_event_decides_which_id_it_was(server: StrictServer) -> None:
+    events: list[StreamEvent] = []
+    server.faults = [Fault(end={"id": "resp_other"})]
+    [reply] = send(server, ask(), events=events)
+    told = [event.data for event in events if event.kind == "created"]
+    assert told == [server.seen[0].response["id"], "resp_other"]
+    assert reply.id == "resp_other"
 
 
 def test_servers_that_leave_the_final_output_empty_are_understood(server: StrictServer) -> None:
@@ -342,6 +354,22 @@ ANY_CALL: dict[str, tuple[Fault, str]] = {
     "lone surrogate": (Fault(end={"output": [{"type": "reasoning", "id": "\ud800"}]}), "malformed"),
     "call without arguments": (
         Fault(end={"output": [{"type": "function_call", "call_id": "c", "name": "n"}]}),
+        "malformed",
+    ),
+    "two calls of one id": (
+        Fault(end={"output": [{"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"}] * 2}),
+        "malformed",
+    ),
+    "number without end": (
+        Fault(status=200, body=f"data: {'9' * 5000}\n\n", headers={"content-type": "text/event-stream"}),
+        "malformed",
+    ),
+    "nesting without end": (
+        Fault(status=200, body=f"data: {'[' * 100_000}\n\n", headers={"content-type": "text/event-stream"}),
+        "malformed",
+    ),
+    "not UTF-8": (
+        Fault(status=200, body=b"data: \xff\xfe\n\n", headers={"content-type": "text/event-stream"}),
         "malformed",
     ),
     "completed with an error": (Fault(end={"error": {"code": "x", "message": "y"}}), "malformed"),
@@ -610,6 +638,22 @@ def test_other_servers_need_no_key_and_never_get_openais() -> None:
         assert KEY not in seen.headers["authorization"]
         send(server, ask(), env={})
         assert server.seen[1].headers["authorization"] != "Bearer "
+
+
+def test_choosing_a_provider_loads_no_sdk() -> None:
+    """Planning and rendering need a driver's `wire`, and must not pay a second for the vendor's package."""
+    code = """
+import sys
+from tests.contract.test_provider_openai import FULL, opened
+for name in [n for n in sys.modules if n.split(".")[0] in ("openai", "httpx2", "genai_prices")]:
+    del sys.modules[name]
+providers = opened(None)
+providers.get("openai").wire(FULL), providers.hosts(), providers.prices()
+print(sorted(n for n in ("openai", "httpx2", "anthropic", "genai_prices") if n in sys.modules))
+"""
+    root = Path(__file__).parents[2]
+    run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
 
 
 def test_the_environment_of_the_process_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

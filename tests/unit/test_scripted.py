@@ -303,7 +303,9 @@ def test_usage_grows_with_the_effective_context_and_its_old_part_is_cached() -> 
 
 def test_a_short_context_is_not_cached() -> None:
     provider = ScriptedProvider({"step": ["one", "two"]})
-    first = say(provider, ask())
+    first = say(provider, ask("synthetic_s_1", text("x" * 3000)))
+    assert first.usage is not None
+    assert 800 < first.usage.input_tokens < 1024
     usage = say(provider, ask(first.id, text("more"))).usage
     assert usage is not None
     assert usage.cached_tokens == 0
