@@ -127,9 +127,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: Sequence[str], state: State) -> int:
+    # Not click's own main(): it would answer a closed pipe by itself, with another code.
     try:
-        result: Any = root().main(list(arguments), prog_name="orch", standalone_mode=False, obj=state)
+        group = root()
+        with group.make_context("orch", list(arguments), obj=state) as context:
+            result: Any = group.invoke(context)
         return result if isinstance(result, int) else EXIT_OK
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return UsageError.exit_code

@@ -54,7 +54,7 @@ def demo(state: State, folder: str | None, yes: bool) -> int:
     desk = demo_desk(state, target, os.environ)
     graph = desk.graph(PIPELINE, require_model=True)
     inputs = read_inputs(str(target / BRIEF), (), graph.spec)
-    code = start(desk, graph, RunOptions(inputs=inputs), ask=not yes)
+    code = start(desk, graph, RunOptions(inputs=inputs), ask=not yes, hints=False)
     if code == 0:
         _print_next(state)
     return code

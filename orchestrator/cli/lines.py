@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.cli.terminal import duration, excerpt, money, plural, show, tokens, visible
+from orchestrator.cli.terminal import duration, excerpt, money, plural, show, show_line, tokens, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,7 +78,7 @@ def print_step(out: Console, line: Line, width: int) -> None:
         if not out.is_terminal or beside.cell_len <= out.width:
             show(out, beside)
             return
-    out.print(text, no_wrap=True, overflow="ellipsis", soft_wrap=not out.is_terminal)
+    show_line(out, text)
     for note in notes:
         show(out, Text(note, style=_note_style(line)), indent=6)
 

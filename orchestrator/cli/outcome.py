@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.report import print_document
-from orchestrator.cli.terminal import console, excerpt, money, plural, show, visible
+from orchestrator.cli.terminal import console, excerpt, money, plural, show, show_line, visible
 from orchestrator.errors import EXIT_OK, EXIT_WAITING, OrchError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from orchestrator.cli.options import State
     from orchestrator.graph import Graph
     from orchestrator.store import Store
@@ -37,8 +41,6 @@ async def input_values(store: Store, run: RunRow, steps: Sequence[StepRow], grap
 
 def value_of(artifact: Artifact, graph: Graph | None) -> Any:
     """A body as JSON data or text, read by its contract; without the contract as what it looks like."""
-    import json
-
     name = artifact.version.step
     node = None if graph is None else graph.steps.get(name) or graph.inputs.get(name)
     if node is not None and node.contract.name == artifact.version.contract:
@@ -68,8 +70,8 @@ async def print_run_document(store: Store, run: RunRow, graph: Graph | None) -> 
     print_document(run_document(run, steps, inputs, stale_by_step(graph, steps)))
 
 
-def print_summary(state: State, run: RunRow, steps: Sequence[StepRow]) -> None:
-    """The last lines of a run: money, what happened, and what to type next."""
+def print_summary(state: State, run: RunRow, steps: Sequence[StepRow], *, hints: bool = True) -> None:
+    """The last lines of a run: how it ended, money, what stopped it, and what to type next."""
     from rich.text import Text
 
     from orchestrator.trace.documents import total_cost
@@ -78,18 +80,24 @@ def print_summary(state: State, run: RunRow, steps: Sequence[StepRow]) -> None:
     work = [step for step in steps if step.kind != "input"]
     cost, partial = total_cost(work)
     done = sum(step.status == "succeeded" for step in work)
-    spent = f"{money(cost, partial=partial)} spent" if cost is not None else "price unknown" if partial else "$0 spent"
     style = {"succeeded": "green", "failed": "red"}.get(run.status, "yellow")
-    show(
-        out,
-        Text.assemble("  ", (run.status, style), f" · {done} of {plural(len(work), 'step')} · {spent}"),
-    )
-    if run.error is not None:
-        show(out, Text(f"  {visible(run.error.message)}", style="red"))
-        if run.error.hint:
-            show(out, f"  hint: {visible(run.error.hint)}")
-    for hint in next_commands(state, run, work):
+    spent = "price unknown" if cost is None and partial else f"{money(cost or Decimal(0), partial=partial)} spent"
+    show(out, Text.assemble("  ", (run.status, style), f" · {done} of {plural(len(work), 'step')} · {spent}"))
+    print_run_error(out, run, work)
+    for hint in next_commands(state, run, work) if hints else ():
         show(out, Text(f"  {hint}", style="dim"))
+
+
+def print_run_error(out: Console, run: RunRow, steps: Sequence[StepRow]) -> None:
+    """What stopped the run, unless a step's line has said it already."""
+    from rich.text import Text
+
+    error = run.error
+    if error is None or any(step.error is not None and step.error.message == error.message for step in steps):
+        return
+    show(out, Text(f"  {visible(error.message)}", style="red"))
+    if error.hint:
+        show(out, f"  hint: {visible(error.hint)}")
 
 
 def next_commands(state: State, run: RunRow, steps: Sequence[StepRow]) -> list[str]:
@@ -105,15 +113,33 @@ def next_commands(state: State, run: RunRow, steps: Sequence[StepRow]) -> list[s
     return [state.command(f"show {number}/{last}"), state.command(f"why {number}/{last}")]
 
 
-async def print_outputs(state: State, store: Store, run: RunRow, graph: Graph, *, limit: int = 400) -> None:
-    """The outputs in short: where each stands and how it begins."""
-    import json
-
+async def print_outputs(
+    out: Console, store: Store, run: RunRow, graph: Graph, steps: Sequence[StepRow], *, lines: int
+) -> None:
+    """The outputs there are, in short: where each stands, and how it begins."""
     from rich.text import Text
 
-    out = console(stderr=state.json)
-    for name in graph.outputs:
+    made = {step.name for step in steps if step.head is not None}
+    for name in [name for name in graph.outputs if name in made]:
         artifact = await store.artifact(run.id, name)
-        value = value_of(artifact, graph)
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        show(out, Text.assemble("  ", (f"{run.number}/{name}", "bold"), "  ", excerpt(text, limit)))
+        show(out, Text(f"  {run.number}/{name}@{artifact.version.version}", style="bold"))
+        for line in preview(value_of(artifact, graph), lines):
+            show_line(out, Text(f"    {line}"))
+
+
+def preview(value: Any, lines: int) -> list[str]:
+    """The beginning of a value on a few lines: a text's own lines, or a name and a short value for each field."""
+    if isinstance(value, str):
+        found = [excerpt(line, 110) for line in value.splitlines() if line.strip()]
+    elif isinstance(value, dict):
+        found = [f"{excerpt(name, 40)}: {_short(item)}" for name, item in value.items()]
+    else:
+        found = [_short(value)]
+    return found[:lines] + (["…"] if len(found) > lines else [])
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict | list):
+        return f"{len(value)} × {', '.join(value[0]) if isinstance(value[0], dict) else 'list'}"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return excerpt(text, 90)

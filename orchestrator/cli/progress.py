@@ -7,7 +7,7 @@ left (a closed pipe) silences the progress and never disturbs the run.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
+    from orchestrator.plan import PlannedStep
     from orchestrator.values import Event
 
 
@@ -49,7 +50,8 @@ class Progress(AbstractContextManager["Progress"]):
         self.spent: Decimal | None = None
         self.partial = False
         self.steps = len(names)
-        self.ended = 0
+        self.finished: set[str] = set()
+        self.worst: Mapping[str, Decimal] = {}
         self.stopping = False
         self.silent = False
         self.live: Live | None = None
@@ -68,6 +70,12 @@ class Progress(AbstractContextManager["Progress"]):
     ) -> None:
         if self.live is not None:
             self.live.stop()
+
+    def expect(self, steps: Sequence[PlannedStep]) -> None:
+        """What each step may cost at worst, from a plan; nothing is said where a price is not known."""
+        costs = {step.name: step.cost_high_usd for step in steps if step.tokens_estimate is not None}
+        known = {name: cost for name, cost in costs.items() if cost is not None}
+        self.worst = known if len(known) == len(costs) else {}
 
     def stop_asked(self) -> None:
         """The first Ctrl-C: say that we are on it. Called from a signal handler, so only a mark is set."""
@@ -185,7 +193,7 @@ class Progress(AbstractContextManager["Progress"]):
 
     def _finish(self, event: Event, line: Line) -> None:
         self.running.pop(self._key(event), None)
-        self.ended += 1
+        self.finished.add(str(event.step))
         print_step(self.out, line, self.width)
 
     def _say(self, event: Event, text: str) -> None:
@@ -206,9 +214,9 @@ class Progress(AbstractContextManager["Progress"]):
                 name, "running", step.calls, step.input_tokens, step.output_tokens, step.cost, False, now - step.started
             )
             text = step_text(line, self.width)
-            if step.now:
-                text.append(f"  {visible(step.now, one_line=True)}", style="dim")
             rows.append(text)
+            if step.now:
+                rows.append(Text(f"      {visible(step.now, one_line=True)}", style="dim"))
         rows.append(Text(f"  {self._totals()}", style="dim"))
         for row in rows:
             row.no_wrap, row.overflow = True, "ellipsis"
@@ -217,8 +225,10 @@ class Progress(AbstractContextManager["Progress"]):
     def _totals(self) -> str:
         if self.stopping:
             return "stopping: what is finished is kept (Ctrl-C again to quit at once)"
-        left = max(self.steps - self.ended, 0)
-        return f"{money(self.spent, partial=self.partial)} spent · {plural(left, 'step')} left"
+        left = max(self.steps - len(self.finished), 0)
+        known = [cost for name, cost in self.worst.items() if name not in self.finished]
+        most = f", at most {money(sum(known, Decimal(0)))}" if known and left else ""
+        return f"{money(self.spent, partial=self.partial)} spent · {plural(left, 'step')} left{most}"
 
 
 def _why(event: Event) -> tuple[str, ...]:

@@ -15,13 +15,14 @@ from orchestrator.cli.refs import run_ref
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
+    from orchestrator.cli.progress import Progress
     from orchestrator.cli.session import Desk
     from orchestrator.engine import RunOptions, Services
     from orchestrator.graph import Graph
     from orchestrator.plan import Plan
     from orchestrator.values import RunRow
 
-Work = Callable[["Services"], Awaitable["RunRow"]]
+Work = Callable[["Services", "Progress"], Awaitable["RunRow"]]
 
 
 @command("run")
@@ -59,17 +60,18 @@ def run(
     return start(desk, graph, options, ask=not yes)
 
 
-def start(desk: Desk, graph: Graph, options: RunOptions, *, ask: bool) -> int:
+def start(desk: Desk, graph: Graph, options: RunOptions, *, ask: bool, hints: bool = True) -> int:
     """Plan, ask where money is at stake and someone is there to answer, then run to the end."""
     from orchestrator.engine import start_run
     from orchestrator.plan import plan_new
 
-    async def work(services: Services) -> RunRow:
+    async def work(services: Services, progress: Progress) -> RunRow:
         plan = await plan_new(services, graph, options.inputs)
         confirm(desk.state, plan, options.cap_usd or (graph.spec.budget.usd if graph.spec.budget else None), ask=ask)
+        progress.expect(plan.steps)
         return await start_run(services, graph, options)
 
-    return carry_out(desk, graph, work)
+    return carry_out(desk, graph, work, hints=hints)
 
 
 @command("resume")
@@ -94,7 +96,7 @@ def resume(
     found = find_run(desk, run_ref(reference))
     graph = desk.graph_of(found, require_model=True)
 
-    async def work(services: Services) -> RunRow:
+    async def work(services: Services, progress: Progress) -> RunRow:
         row = await services.store.run(found.id)
         return await resume_run(
             services, graph, row, cap_usd=cap_usd, take_over=take_over, tools=decisions, settle=settled
@@ -116,13 +118,13 @@ def rerun(state: State, reference: str, steps: tuple[str, ...]) -> int:
     graph = desk.graph_of(found, require_model=True)
     known_steps(graph, steps)
 
-    async def work(services: Services) -> RunRow:
+    async def work(services: Services, progress: Progress) -> RunRow:
         return await rerun_run(services, graph, await services.store.run(found.id), steps)
 
     return carry_out(desk, graph, work)
 
 
-def carry_out(desk: Desk, graph: Graph, work: Work) -> int:
+def carry_out(desk: Desk, graph: Graph, work: Work, *, hints: bool = True) -> int:
     """Run the engine's coroutine under live progress, then print how it ended. Returns the exit code."""
     from orchestrator.cli.progress import Progress
     from orchestrator.cli.session import drive, services
@@ -133,22 +135,23 @@ def carry_out(desk: Desk, graph: Graph, work: Work) -> int:
         async with services(desk, progress) as opened:
             try:
                 with progress:
-                    row = await work(opened)
+                    row = await work(opened, progress)
             except asyncio.CancelledError:
                 await _paused(desk.state, opened, graph)
                 raise
-            return await _ending(desk.state, opened, graph, row)
+            return await _ending(desk.state, opened, graph, row, hints)
 
     return drive(main, on_stop=progress.stop_asked)
 
 
-async def _ending(state: State, services: Services, graph: Graph, row: RunRow) -> int:
+async def _ending(state: State, services: Services, graph: Graph, row: RunRow, hints: bool) -> int:
     from orchestrator.cli.outcome import exit_code, print_outputs, print_run_document, print_summary
+    from orchestrator.cli.terminal import console
 
     steps = await services.store.steps(row.id)
     if row.status == "succeeded" and not state.json:
-        await print_outputs(state, services.store, row, graph, limit=240)
-    print_summary(state, row, steps)
+        await print_outputs(console(), services.store, row, graph, steps, lines=6)
+    print_summary(state, row, steps, hints=hints)
     if state.json:
         await print_run_document(services.store, row, graph)
     return exit_code(row, steps)

@@ -10,7 +10,14 @@ import click
 
 from orchestrator.cli.lines import MARKS, Line, name_width, print_step
 from orchestrator.cli.options import State, command
-from orchestrator.cli.outcome import next_commands, print_run_document, stale_by_step, value_of
+from orchestrator.cli.outcome import (
+    next_commands,
+    print_outputs,
+    print_run_document,
+    print_run_error,
+    stale_by_step,
+    value_of,
+)
 from orchestrator.cli.refs import StepRef, run_ref, step_ref
 from orchestrator.cli.report import print_document
 from orchestrator.cli.terminal import console, excerpt, money, plural, visible
@@ -70,14 +77,11 @@ async def _show_run(desk: Desk, store: Store, run: RunRow) -> None:
     width = name_width(list(names.values()))
     for step in work:
         print_step(out, _line(step, names[step.name], reasons), width)
-    if run.error is not None:
-        put(out, f"  {visible(run.error.message)}")
-        if run.error.hint:
-            put(out, f"  hint: {visible(run.error.hint)}")
+    print_run_error(out, run, work)
     if graph is None:
         put(out, f"  the pipeline cannot be loaded now, so staleness is not known: {desk.state.command('check')}")
     else:
-        await _print_outputs(out, store, run, graph, work)
+        await print_outputs(out, store, run, graph, work, lines=4)
     for hint in next_commands(desk.state, run, work):
         put(out, f"  {hint}")
 
@@ -131,16 +135,6 @@ def _line(step: StepRow, label: str, reasons: Mapping[str, Sequence[str]]) -> Li
         seconds=step.seconds if step.calls or step.seconds else None,
         notes=tuple(notes),
     )
-
-
-async def _print_outputs(out: Console, store: Store, run: RunRow, graph: Graph, steps: Sequence[StepRow]) -> None:
-    from rich.text import Text
-
-    made = {step.name for step in steps if step.head is not None}
-    for name in graph.outputs:
-        if name in made:
-            text = plain(value_of(await store.artifact(run.id, name), graph))
-            put(out, Text.assemble("  ", (name, "bold"), f": {excerpt(text, 240)}"))
 
 
 # --- an artifact ------------------------------------------------------------------------------------------------------
@@ -216,11 +210,6 @@ def _print_artifact(
 def pretty(value: Any) -> str:
     """A value for reading: text as it is, data indented."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
-
-
-def plain(value: Any) -> str:
-    """A value as one piece of text, for excerpts."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _moment(time: datetime) -> str:

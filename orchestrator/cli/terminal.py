@@ -74,6 +74,14 @@ def show(out: Console, text: Text | str, *, indent: int = 0) -> None:
         out.print(Text(" " * indent) + body if indent else body, soft_wrap=True)
 
 
+def show_line(out: Console, line: Text) -> None:
+    """Print one line: cut to the width of a terminal, whole elsewhere."""
+    if out.is_terminal:
+        out.print(line, no_wrap=True, overflow="ellipsis")
+    else:
+        out.print(line, soft_wrap=True)
+
+
 def excerpt(text: str, limit: int = 200) -> str:
     """The beginning of a foreign text on one line."""
     line = visible(text, one_line=True)
@@ -81,14 +89,16 @@ def excerpt(text: str, limit: int = 200) -> str:
 
 
 def money(usd: Decimal | None, *, partial: bool = False) -> str:
-    """`$0.0114`; `–` where nothing is priced; `≥` where a part is unknown."""
+    """`$0.0114`, `$4.00`; `–` where nothing is priced; `≥` where a part is unknown."""
     if usd is None:
         return "–"
     if usd and abs(usd) < Decimal("0.0001"):
         written = "<$0.0001"
+    elif abs(usd) >= 1:
+        written = f"${usd.quantize(Decimal('0.01')):f}"
     else:
-        places = Decimal("0.01") if abs(usd) >= 1 else Decimal("0.0001")
-        written = f"${usd.quantize(places):f}" if usd else "$0"
+        exact = f"{usd.quantize(Decimal('0.0001')):f}"
+        written = f"${exact[:4]}{exact[4:].rstrip('0')}" if usd else "$0"
     return f"≥{written}" if partial else written
 
 

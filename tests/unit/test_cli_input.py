@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -146,12 +146,23 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def contract(form: str = "json") -> Contract:
+def contract(form: Literal["json", "text"] = "json") -> Contract:
     return Contract(
-        name="rates", about="a", not_for=(), sensitivity="internal", tags=(), max_tokens=None,
-        form=form, schema=SCHEMA, model=None, fields=("weekly_usd",), customer_fields=(), code={}, digest="d",
+        name="rates",
+        about="a",
+        not_for=(),
+        sensitivity="internal",
+        tags=(),
+        max_tokens=None,
+        form=form,
+        schema=SCHEMA,
+        model=None,
+        fields=("weekly_usd",),
+        customer_fields=(),
+        code={},
+        digest="d",
         place=Place("x"),
-    )  # type: ignore[call-arg]  # fmt: skip
+    )
 
 
 def value() -> dict[str, Any]:

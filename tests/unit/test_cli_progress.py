@@ -49,7 +49,7 @@ def test_a_run_that_re_asks_is_told_in_a_line_per_step() -> None:
         progress(one)
     assert file.getvalue().splitlines() == [
         "run 12 · discovery · cap $4.00 · sends to api.openai.com",
-        "  ✓ tech-stack     2 calls  4.1k→0.9k    $0.0210  9.8s  re-asked: $.budget: 997 is not the customer's",
+        "  ✓ tech-stack     2 calls  4.1k→0.9k    $0.021   9.8s  re-asked: $.budget: 997 is not the customer's",
     ]
     assert progress.spent == Decimal("0.021")
     assert progress.state.run_number == 12
@@ -105,10 +105,11 @@ def test_the_foot_of_a_terminal_shows_what_runs_and_what_was_spent() -> None:
     progress(event("call.retry", "beta", why="429", wait=5.0))
     file = io.StringIO()
     Console(file=file, width=100, force_terminal=True, color_system=None).print(progress._foot())
-    alpha, beta, totals = file.getvalue().splitlines()
+    alpha, beta, waits, totals = file.getvalue().splitlines()
     assert alpha.split()[:4] == ["▸", "alpha", "1", "call"]
-    assert "429; trying again in 5s" in beta
-    assert totals.strip() == "$0.0100 spent · 3 steps left"
+    assert beta.split()[:2] == ["▸", "beta"]
+    assert waits.strip() == "429; trying again in 5s"
+    assert totals.strip() == "$0.01 spent · 3 steps left"
 
 
 # --- how it ended -----------------------------------------------------------------------------------------------------

@@ -49,6 +49,8 @@ def test_one_line_joins_what_content_breaks() -> None:
         (None, "–"),
         (Decimal("0"), "$0"),
         (Decimal("0.0114"), "$0.0114"),
+        (Decimal("0.0060"), "$0.006"),
+        (Decimal("0.1"), "$0.10"),
         (Decimal("0.00001"), "<$0.0001"),
         (Decimal("12.345"), "$12.34"),
         (Decimal("4.00"), "$4.00"),
@@ -59,9 +61,9 @@ def test_money(amount: Decimal | None, written: str) -> None:
 
 
 def test_an_unknown_part_of_a_sum_is_shown() -> None:
-    assert money(Decimal("0.5"), partial=True) == "≥$0.5000"
+    assert money(Decimal("0.5"), partial=True) == "≥$0.50"
     assert cost_range(None, None) == "price unknown"
-    assert cost_range(Decimal("0.02"), Decimal("0.11")) == "$0.0200–0.1100"
+    assert cost_range(Decimal("0.02"), Decimal("0.11")) == "$0.02–0.11"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_duration(seconds: float, written: str) -> None:
 
 def test_a_step_is_one_line_in_the_same_columns() -> None:
     line = Line("tech-stack", "succeeded", 2, 4100, 900, Decimal("0.021"), False, 9.8)
-    assert step_text(line, 12).plain == "  ✓ tech-stack    2 calls  4.1k→0.9k    $0.0210  9.8s"
+    assert step_text(line, 12).plain == "  ✓ tech-stack    2 calls  4.1k→0.9k    $0.021   9.8s"
     assert step_text(Line("rates", "pending"), 12).plain == "  · rates"
 
 
