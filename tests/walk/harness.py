@@ -1,0 +1,304 @@
+"""A small project on disk and a model with written answers, for walks through the real engine and the real store.
+
+Each method of `House` opens everything anew on the same database, as a process of its own would, and closes it again;
+what the vendor remembers lives in `house.provider` and outlives them. Between two such processes the clock jumps past
+the lease of a dead worker, so that a run whose process was stopped can be resumed without `--take-over`.
+
+    house = House(tmp_path, PIPELINE, {"notes": [{"text": "…"}]}, files={"cost.py": "…"})
+    run = asyncio.run(house.run({"idea": "a shop"}))
+    assert run.status == "succeeded"
+    assert run.text("notes") == "…"
+    assert len(house.requests("notes")) == 1
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from textwrap import dedent
+from time import monotonic
+from typing import Any, Literal
+
+from orchestrator import engine
+from orchestrator.engine import RunOptions, Services
+from orchestrator.graph import Graph, build_graph
+from orchestrator.ids import canonical_json
+from orchestrator.project import Project, find_project
+from orchestrator.providers.base import Provider
+from orchestrator.providers.registry import Providers
+from orchestrator.providers.scripted import Script, ScriptedProvider
+from orchestrator.settings import Settings, load_settings
+from orchestrator.store.records import AttemptRow, EventRow, Journal, ToolRow
+from orchestrator.values import (
+    Artifact,
+    ArtifactVersion,
+    CallRow,
+    Event,
+    Request,
+    RunRow,
+    RunStatus,
+    StepRow,
+)
+
+LEASE = timedelta(seconds=31)
+
+
+class Stopped(BaseException):
+    """The process ends here: what the observer raises to stop the writer."""
+
+
+class JumpingClock:
+    """The system's clock, moved by hand."""
+
+    def __init__(self) -> None:
+        self.offset = timedelta()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.offset
+
+    def monotonic(self) -> float:
+        return monotonic()
+
+
+class OneProvider(Providers):
+    """A project whose every model lives at one provider object, which is never closed: it is the vendor."""
+
+    def __init__(self, project: Project, settings: Settings, provider: Provider) -> None:
+        super().__init__(project, settings)
+        self.provider = provider
+
+    def get(self, name: str) -> Provider:
+        return self.provider
+
+    def offline(self, name: str) -> Provider:
+        return self.provider
+
+
+class Stopper:
+    """An observer that counts the store's write moments and ends the process at one of them (1 = the first)."""
+
+    def __init__(self, at: int | None = None) -> None:
+        self.at = at
+        self.seen: list[str] = []
+
+    def __call__(self, moment: str) -> None:
+        self.seen.append(moment)
+        if len(self.seen) == self.at:
+            raise Stopped(moment)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A run as the store holds it when a command has ended: read once, with everything a test may ask."""
+
+    row: RunRow
+    steps: Mapping[str, StepRow]
+    artifacts: Mapping[str, Artifact]
+    versions: Mapping[str, tuple[ArtifactVersion, ...]]
+    attempts: Mapping[str, tuple[AttemptRow, ...]]
+    journals: Mapping[str, tuple[Journal, ...]]
+    events: tuple[EventRow, ...]
+
+    @property
+    def status(self) -> RunStatus:
+        return self.row.status
+
+    def body(self, step: str) -> bytes:
+        return self.artifacts[step].body
+
+    def text(self, step: str) -> str:
+        return self.body(step).decode()
+
+    def value(self, step: str) -> Any:
+        return json.loads(self.body(step))
+
+    def bodies(self) -> dict[str, bytes]:
+        return {name: artifact.body for name, artifact in self.artifacts.items()}
+
+    def calls(self, step: str) -> tuple[CallRow, ...]:
+        """Every call of every attempt, in order."""
+        return tuple(call for j in self.journals[step] for thread in j.threads for call in thread.calls)
+
+    def tools(self, step: str) -> tuple[ToolRow, ...]:
+        return tuple(tool for j in self.journals[step] for tool in j.tools)
+
+
+@dataclass
+class House:
+    """One project, one database, one vendor. `script` is what `ScriptedProvider` takes, or a provider of your own."""
+
+    folder: Path
+    pipeline: str
+    script: Script | Provider
+    files: Mapping[str, str] = field(default_factory=dict)
+    clock: JumpingClock = field(default_factory=JumpingClock)
+    events: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.write("orchestrator.toml", 'user = "ana"\n')
+        self.write("walk.yaml", self.pipeline)
+        for name, text in self.files.items():
+            self.write(name, text)
+        written = isinstance(self.script, Mapping) or callable(self.script)
+        self.provider: Any = ScriptedProvider(self.script) if written else self.script  # type: ignore[arg-type]
+
+    # --- the project
+
+    def write(self, name: str, text: str) -> Path:
+        """A file of the project; text may be indented with the test."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text).lstrip("\n"), encoding="utf-8")
+        return path
+
+    @property
+    def db(self) -> Path:
+        return self.folder / ".orch" / "orch.db"
+
+    def opened(self) -> tuple[Project, Settings, Graph]:
+        """Everything read anew from disk, as a new process would."""
+        project = find_project(self.folder)
+        settings = load_settings(project, {"ORCH_MODEL": "scripted:written", "HOME": str(self.folder)})
+        graph = build_graph(project, settings, project.pipeline(None), require_model=True)
+        return project, settings, graph
+
+    def graph(self) -> Graph:
+        return self.opened()[2]
+
+    @asynccontextmanager
+    async def services(self, observer: Callable[[str], None] | None = None) -> AsyncIterator[tuple[Services, Graph]]:
+        """The engine's services on this house, as one process has them."""
+        project, settings, graph = self.opened()
+        self.clock.offset += LEASE
+        async with engine.open_services(
+            project,
+            settings,
+            db=f"sqlite:///{self.db}",
+            listener=self.events.append,
+            clock=self.clock,
+            providers=OneProvider(project, settings, self.provider),
+            observer=observer,
+        ) as services:
+            yield services, graph
+
+    # --- commands, each a process of its own
+
+    async def run(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        observer: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> Seen:
+        """`orch run`. `options` are those of RunOptions."""
+        async with self.services(observer) as (services, graph):
+            row = await engine.start_run(services, graph, RunOptions(inputs=inputs or {}, **options))
+            return await look(services, graph, row.id)
+
+    async def resume(
+        self, ref: str | int = "last", *, observer: Callable[[str], None] | None = None, **options: Any
+    ) -> Seen:
+        """`orch resume`. `options` are those of resume_run: cap_usd, take_over, tools, settle."""
+        async with self.services(observer) as (services, graph):
+            row = await services.store.run(ref)
+            row = await engine.resume_run(services, graph, row, **options)
+            return await look(services, graph, row.id)
+
+    async def rerun(self, *steps: str, ref: str | int = "last") -> Seen:
+        """`orch rerun --from …`; the child run."""
+        async with self.services() as (services, graph):
+            row = await engine.rerun(services, graph, await services.store.run(ref), steps)
+            return await look(services, graph, row.id)
+
+    async def edit(self, name: str, value: Any, *, base: int | None = None, ref: str | int = "last") -> ArtifactVersion:
+        """`orch edit`; `base` is the version the person saw, by default the newest."""
+        async with self.services() as (services, graph):
+            run = await services.store.run(ref)
+            if base is None:
+                base = (await services.store.artifact(run.id, name)).version.version
+            return await engine.edit_artifact(services, graph, run, name, value=value, base_version=base)
+
+    async def look(self, ref: str | int = "last") -> Seen:
+        """`orch show`, with everything."""
+        async with self.services() as (services, graph):
+            return await look(services, graph, (await services.store.run(ref)).id)
+
+    async def runs(self) -> tuple[RunRow, ...]:
+        async with self.services() as (services, _):
+            return await services.store.runs()
+
+    # --- what the vendor saw
+
+    def requests(self, step: str | None = None) -> list[Request]:
+        """The requests that left, of one step or of all, in order."""
+        return [r for r in self.provider.requests if step is None or r.step == step]
+
+    def wires(self, step: str | None = None) -> list[bytes]:
+        """The same as the very bytes that were sent."""
+        return [self.provider.wire(request) for request in self.requests(step)]
+
+    def effective(self, request: Request) -> str:
+        """All that the model saw with this request, as one text."""
+        return str(self.provider.effective_text(request))
+
+    @contextmanager
+    def new_requests(self) -> Iterator[list[Request]]:
+        """The requests that left inside the block."""
+        before, found = len(self.provider.requests), list[Request]()
+        yield found
+        found.extend(self.provider.requests[before:])
+
+
+async def look(services: Services, graph: Graph, run_id: str) -> Seen:
+    """Everything about a run, from the store."""
+    store = services.store
+    steps = {row.name: row for row in await store.steps(run_id)}
+    attempts = {name: await store.attempts(run_id, name) for name in graph.steps}
+    return Seen(
+        row=await store.run(run_id),
+        steps=steps,
+        artifacts={name: await store.artifact(run_id, name) for name, row in steps.items() if row.head},
+        versions={name: await store.versions(run_id, name) for name in steps},
+        attempts=attempts,
+        journals={name: tuple([await store.journal(a.id) for a in rows]) for name, rows in attempts.items()},
+        events=await store.events(run_id),
+    )
+
+
+def numbers(versions: Sequence[ArtifactVersion]) -> list[int]:
+    return [version.version for version in versions]
+
+
+def check_no_gap(seen: Seen) -> None:
+    """Versions count 1, 2, 3, …; the run's events too (S33)."""
+    for name, versions in seen.versions.items():
+        assert numbers(versions) == list(range(1, len(versions) + 1)), name
+    assert [event.seq for event in seen.events] == list(range(1, len(seen.events) + 1))
+
+
+def script_edit(db: Path, run_id: str, step: str, value: Any, *, kind: Literal["text", "json"] = "text") -> str:
+    """Source of a program that gives a step a new version by plain SQL, as any other program might (R018)."""
+    body = value if kind == "text" else canonical_json(value).decode()
+    return dedent(f"""
+        import hashlib, sqlite3, uuid
+        db = sqlite3.connect({str(db)!r}, isolation_level=None)
+        db.execute("PRAGMA busy_timeout=20000")
+        db.execute("BEGIN IMMEDIATE")
+        body = {body!r}.encode()
+        sha, new = hashlib.sha256(body).hexdigest(), str(uuid.uuid4())
+        db.execute("INSERT INTO content (tenant, account, subject, sha256, size, used_at, body)"
+                   " VALUES ('-', '-', '-', ?, ?, 0, ?)", (sha, len(body), body))
+        db.execute("INSERT INTO artifact (id, run_id, step, item, type, version, content, size, author, origin,"
+                   " parent_id, attempt_id, sensitivity, field_hashes, created_at)"
+                   " SELECT ?, a.run_id, a.step, a.item, a.type, a.version + 1, ?, ?, 'sql', 'person', a.id,"
+                   " a.attempt_id, a.sensitivity, '{{}}', 0"
+                   " FROM step s JOIN artifact a ON a.id = s.head_id WHERE s.run_id = ? AND s.name = ?",
+                   (new, sha, len(body), {run_id!r}, {step!r}))
+        db.execute("UPDATE step SET head_id = ? WHERE run_id = ? AND name = ?", (new, {run_id!r}, {step!r}))
+        db.execute("COMMIT")
+    """)
