@@ -61,10 +61,16 @@ async def open_services(
     listener: Callable[[Event], None] = lambda event: None,
     clock: Clock | None = None,
     providers: Providers | None = None,
+    observer: Callable[[str], None] | None = None,
 ) -> AsyncIterator[Services]:
-    """Open the store and the providers of a project, and close them whatever happens."""
+    """Open the store and the providers of a project, and close them whatever happens.
+
+    `observer` hears of each write of the store, before and after (see `open_store`).
+    """
     clock = clock or SystemClock()
-    store = open_store(db or settings.db, scope or Scope(), clock=clock, secrets=settings.secret_values())
+    store = open_store(
+        db or settings.db, scope or Scope(), clock=clock, secrets=settings.secret_values(), observer=observer
+    )
     providers = providers or Providers(project, settings)
     try:
         worker = await store.register_worker()
