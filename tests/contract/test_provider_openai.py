@@ -645,8 +645,6 @@ def test_choosing_a_provider_loads_no_sdk() -> None:
     code = """
 import sys
 from tests.contract.test_provider_openai import FULL, opened
-for name in [n for n in sys.modules if n.split(".")[0] in ("openai", "httpx2", "genai_prices")]:
-    del sys.modules[name]
 providers = opened(None)
 providers.get("openai").wire(FULL), providers.hosts(), providers.prices()
 print(sorted(n for n in ("openai", "httpx2", "anthropic", "genai_prices") if n in sys.modules))
