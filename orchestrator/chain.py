@@ -66,6 +66,7 @@ UNBILLED: Final = frozenset(
         "quota",
         "bad_request",
         "too_long",
+        "no_time",
         "rate_limit",
         "chain_lost",
         "chain_unsupported",

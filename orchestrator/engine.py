@@ -19,7 +19,6 @@ from orchestrator.errors import BudgetExceeded, OrchError, UsageError
 from orchestrator.graph import Graph, downstream
 from orchestrator.inputs import check_inputs
 from orchestrator.project import Project
-from orchestrator.providers.prices import Prices
 from orchestrator.providers.registry import Providers
 from orchestrator.settings import Settings
 from orchestrator.step import Services, check_models, error_record, run_step
@@ -74,7 +73,7 @@ async def open_services(
     providers = providers or Providers(project, settings)
     try:
         worker = await store.register_worker()
-        yield Services(project, settings, store, providers, Prices(settings.prices), clock, listener, worker)
+        yield Services(project, settings, store, providers, providers.prices(), clock, listener, worker)
     finally:
         await providers.close()
         await store.close()

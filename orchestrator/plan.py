@@ -76,7 +76,7 @@ class Rendered:
 
 async def plan_new(services: Services, graph: Graph, inputs: Mapping[str, Any]) -> Plan:
     """The plan of a run that does not exist yet. Raises what starting it would raise for its inputs and models."""
-    hosts = check_models(services, graph)
+    hosts = check_models(services, graph, with_key=False)
     sizes = {name: estimate(artifact.body) for name, artifact in check_inputs(graph, inputs).items()}
     steps = [_planned(services.prices, step, sizes, "run", ()) for step in graph.steps.values()]
     return _plan(graph, steps, hosts)
@@ -84,7 +84,7 @@ async def plan_new(services: Services, graph: Graph, inputs: Mapping[str, Any]) 
 
 async def plan_run(services: Services, graph: Graph, run: RunRow) -> Plan:
     """What `resume` and a refresh of everything stale would do to an existing run."""
-    hosts = check_models(services, graph)
+    hosts = check_models(services, graph, with_key=False)
     rows = {row.name: row for row in await services.store.steps(run.id)}
     reasons = stale_reasons(graph, tuple(rows.values()))
     sizes = {name: -(-row.head.size * 2 // 7) for name, row in rows.items() if row.head}
@@ -175,7 +175,7 @@ async def render_step(
         raise UsageError(
             f"{name} reads {', '.join(missing)}, which has not run", hint="run the pipeline up to there first"
         )
-    provider = services.providers.get(step.model.provider)
+    provider = services.providers.offline(step.model.provider)
     context = build_context(
         graph,
         step,

@@ -113,8 +113,12 @@ async def run_step(services: Services, graph: Graph, run: RunRow, dispatch: Disp
         return await _failed(walk, error, None)
 
 
-def check_models(services: Services, graph: Graph) -> tuple[str, ...]:
-    """Every provider the graph needs can be opened; gives the base URLs it sends to. Raises ConfigError."""
+def check_models(services: Services, graph: Graph, *, with_key: bool = True) -> tuple[str, ...]:
+    """Every provider the graph needs can be opened; gives the base URLs it sends to. Raises ConfigError.
+
+    `with_key=False` is for looking only: what would be sent can be shown without a key.
+    """
+    opened = services.providers.get if with_key else services.providers.offline
     hosts: dict[str, None] = {}
     for step in graph.steps.values():
         if step.kind == "llm":
@@ -123,7 +127,7 @@ def check_models(services: Services, graph: Graph) -> tuple[str, ...]:
                     f"{step.name} has no model",
                     hint="set ORCH_MODEL=provider:model, for instance ORCH_MODEL=openai:gpt-6-luna",
                 )
-            hosts[services.providers.get(step.model.provider).traits.base_url] = None
+            hosts[opened(step.model.provider).traits.base_url] = None
     return tuple(hosts)
 
 
