@@ -32,6 +32,7 @@ from orchestrator.providers.prices import Prices
 from orchestrator.providers.retry import respond
 from orchestrator.providers.tokens import estimate
 from orchestrator.spec import Effort
+from orchestrator.store.records import ToolRow
 from orchestrator.tools import Tool, call_tool
 from orchestrator.values import (
     CallRow,
@@ -51,7 +52,6 @@ from orchestrator.values import (
     ThreadRecord,
     ToolCall,
     ToolOutput,
-    ToolRow,
     Usage,
 )
 

@@ -410,17 +410,6 @@ class CallRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolRow:
-    """One tool call of an attempt: `started` is written before it runs; `decision` is a person's answer to a doubt (S09)."""
-
-    call_id: str
-    tool_call: ToolCall
-    state: Literal["started", "done"]
-    output: ToolOutput | None = None
-    decision: Literal["retry", "done", "tell"] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ReadRecord:
     """One entry of an attempt's read vector. `artifact_id` None = the read's default was used."""
 
