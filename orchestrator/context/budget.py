@@ -26,14 +26,14 @@ def fit_conversation(
     `total` counts the session's messages, of which `messages` are the newest. The first message that does not fit ends
     the block: a conversation with a hole in it would mean something else.
     """
+    unseen = total - len(messages)
     if limits is None:
-        return (), tuple(_dropped(message, "conversation: off") for message in messages)
+        return (), (*_unseen(unseen, "conversation: off"), *(_dropped(m, "conversation: off") for m in messages))
     recent = messages[len(messages) - limits.messages :] if limits.messages < len(messages) else messages
     kept = len(recent) - _fitting(recent, limits.tokens)
     old = f"older than the last {limits.messages}"
     over = f"over the conversation budget of {limits.tokens} tokens"
-    unseen = total - len(messages)
-    dropped = [LeftOut("conversation", f"{unseen} earlier messages", old)] if unseen > 0 else []
+    dropped = _unseen(unseen, old)
     dropped += [_dropped(message, old) for message in messages[: len(messages) - len(recent)]]
     dropped += [_dropped(message, over) for message in recent[:kept]]
     return recent[kept:], tuple(dropped)
@@ -57,6 +57,11 @@ def turn_text(message: Message) -> str:
 def message_name(message: Message) -> str:
     """How the trace names a message: its number in the session, who wrote it, and in which step."""
     return f"message {message.seq} ({message.role}{f', {message.step}' if message.step else ''})"
+
+
+def _unseen(count: int, reason: str) -> list[LeftOut]:
+    """One line for messages that were not even loaded."""
+    return [LeftOut("conversation", f"{count} earlier messages", reason)] if count > 0 else []
 
 
 def _dropped(message: Message, reason: str) -> LeftOut:

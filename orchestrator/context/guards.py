@@ -51,15 +51,21 @@ def check_access(step: str, blocks: Iterable[Block], may_see: Sensitivity, provi
     for block in blocks:
         if SENSITIVITY_RANK[block.sensitivity] > SENSITIVITY_RANK[may_see]:
             raise AccessRefused(
-                f"{step} would send {block.source}, which is {block.sensitivity}, to {provider_name}, "
+                f"{step} would send {_name(block)}, which is {block.sensitivity}, to {provider_name}, "
                 f"which may see {may_see} at most; nothing was sent",
                 hint=_way_out(step, block, provider_name),
                 code="sensitivity",
             )
 
 
+def _name(block: Block) -> str:
+    return "the run's message" if block.layer == "message" else block.source
+
+
 def _way_out(step: str, block: Block, provider_name: str) -> str:
     allow = f'set may_see = "{block.sensitivity}" under [providers.{provider_name}] in the project file'
-    if block.layer == "conversation":
-        return f"give {step} `conversation: off`, or {allow}"
-    return f"use a provider that may see it, take {block.source} out of the reads of {step}, or {allow}"
+    other = {
+        "conversation": f"give {step} `conversation: off`",
+        "artifact": f"take {block.source} out of the reads of {step}",
+    }.get(block.layer, f"give {step} a model that may see it")
+    return f"{other}, or {allow}"

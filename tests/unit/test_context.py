@@ -255,6 +255,8 @@ def test_conversation_off_sends_no_message_and_says_so() -> None:
     context = _build(step("plan", conversation=None), snapshot((), messages(2)))
     assert not _layer(context, "conversation")
     assert [left.reason for left in context.left_out] == ["conversation: off", "conversation: off"]
+    unloaded = _build(step("plan", conversation=None), snapshot((), (), total=7))
+    assert [(left.source, left.reason) for left in unloaded.left_out] == [("7 earlier messages", "conversation: off")]
 
 
 def test_R006_a_figure_in_the_conversation_is_attributed_and_marked() -> None:
@@ -305,6 +307,11 @@ def test_access_covers_messages() -> None:
         _build(step("plan"), snapshot((), said))
     assert "conversation: off" in (caught.value.hint or "")
     assert _build(step("plan", conversation=None), snapshot((), said)).sensitivity == "public"
+
+
+def test_access_covers_the_runs_message() -> None:
+    with pytest.raises(AccessRefused, match="would send the run's message, which is internal, to openai"):
+        _build(step("plan"), snapshot(message="Hurry."), may_see="public")
 
 
 def test_what_is_not_selected_is_not_checked() -> None:
