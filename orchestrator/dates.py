@@ -98,12 +98,12 @@ _FORMS: Final = tuple(
 def find_dates(text: str) -> tuple[FoundDate, ...]:
     """All dates of a (folded) text in order, longest form first; impossible ones (32 March) are no dates."""
     found: list[FoundDate] = []
-    seen: list[tuple[int, int]] = []
+    seen = bytearray(len(text))
     for kind, pattern in _FORMS:
         for match in pattern.finditer(text):
-            if _is_verb(kind, match) or any(match.start() < high and low < match.end() for low, high in seen):
+            if _is_verb(kind, match) or any(seen[match.start() : match.end()]):
                 continue
-            seen.append(match.span())
+            seen[match.start() : match.end()] = b"\x01" * len(match[0])
             if readings := tuple(_valid(_readings(kind, match))):
                 found.append(FoundDate(readings, match.start(), match.end()))
     return tuple(sorted(found, key=lambda item: item.start))

@@ -11,13 +11,14 @@ synonyms and no translations, and then says "not found", which costs a null wher
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from orchestrator.dates import FoundDate, find_dates
-from orchestrator.quantities import Quantity, Role, agrees, find_quantities, number
+from orchestrator.quantities import Quantity, Role, agrees, covered, find_quantities, number
 from orchestrator.units import ADVERBS
 from orchestrator.wording import (
     HEDGES,
@@ -34,6 +35,7 @@ from orchestrator.wording import (
 )
 
 Span = tuple[int, int]
+_Found = TypeVar("_Found", Word, FoundDate, Quantity)
 
 YES: Final = word_set("yes true y yeah yep ja wahr")
 NO: Final = word_set("no false n nope nein falsch")
@@ -64,9 +66,10 @@ def take_apart(text: str) -> Text:
     folded = fold(text)
     dates = find_dates(folded.text)
     quantities = find_quantities(folded.text, [(date.start, date.end) for date in dates])
-    taken = [*((d.start, d.end) for d in dates), *((q.start, q.end) for q in quantities)]
+    spans = [*((date.start, date.end) for date in dates), *((q.start, q.end) for q in quantities)]
+    taken = covered(len(folded.text), spans)
     every = words(folded)
-    loose = tuple(word for word in every if not any(low <= word.start < high for low, high in taken))
+    loose = tuple(word for word in every if not taken[word.start])
     return Text(folded, every, loose, dates, quantities)
 
 
@@ -179,16 +182,21 @@ def _in_passage(
     value: Text, content: Sequence[Word], said: Text, passage: Span, role: Role, labelled: bool
 ) -> list[Span] | None:
     """The spans of all parts of the value within one passage; None if any part is missing."""
-    low, high = passage
-    present = [word for word in said.words if low <= word.start < high]
-    dates = [date for date in said.dates if low <= date.start < high]
-    quantities = [quantity for quantity in said.quantities if low <= quantity.start < high]
+    present = _within(said.words, passage)
+    dates = _within(said.dates, passage)
+    quantities = _within(said.quantities, passage)
     if len(content) > 1 and _negates(present) and not _negates(value.words):
         return None
     found = [_word(word, present) for word in content]
     found += [_date(date, dates) for date in value.dates]
     found += [_quantity(wanted, quantities, dates, role, labelled=labelled) for wanted in value.quantities]
     return [span for span in found if span] if all(found) else None
+
+
+def _within(found: Sequence[_Found], passage: Span) -> Sequence[_Found]:
+    """The part of an ordered list that starts within a passage."""
+    low, high = (bisect_left(found, edge, key=lambda item: item.start) for edge in passage)
+    return found[low:high]
 
 
 def _negates(present: Sequence[Word]) -> bool:

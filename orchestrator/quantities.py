@@ -20,7 +20,7 @@ Known misses, all on the side of null: no conversion (90 days are not 3 months, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final
@@ -131,15 +131,15 @@ def _kinds(parts: frozenset[str], unit: str | None) -> frozenset[str]:
 
 def find_quantities(text: str, taken: Sequence[tuple[int, int]] = ()) -> tuple[Quantity, ...]:
     """All numbers of a (folded) text in order, leaving out the spans already taken (dates)."""
-    blocked = list(taken)
+    blocked = covered(len(text), taken)
     found: list[Quantity] = []
     for clock in _CLOCK.finditer(text):
-        if not _overlaps(clock.start(), clock.end(), blocked):
-            blocked.append((clock.start(), clock.end()))
+        if not any(blocked[slice(*clock.span())]):
+            blocked[slice(*clock.span())] = b"\x01" * len(clock[0])
             found.append(Quantity((_minutes(clock),), "clock", start=clock.start(), end=clock.end()))
     at = 0
     while match := _START.search(text, at):
-        quantity = None if _overlaps(match.start(), match.end(), blocked) else _read(text, match)
+        quantity = None if any(blocked[slice(*match.span())]) else _read(text, match)
         at = max(quantity.end if quantity else match.end(), at + 1)
         if quantity:
             found.append(quantity)
@@ -152,8 +152,12 @@ def number(value: Any) -> Quantity | None:
     return Quantity((amount,)) if amount.is_finite() else None
 
 
-def _overlaps(start: int, end: int, spans: Sequence[tuple[int, int]]) -> bool:
-    return any(start < high and low < end for low, high in spans)
+def covered(size: int, spans: Iterable[tuple[int, int]]) -> bytearray:
+    """One byte per character, 1 where a span covers it: a text with thousands of numbers stays linear."""
+    mask = bytearray(size)
+    for low, high in spans:
+        mask[low:high] = b"\x01" * (high - low)
+    return mask
 
 
 def _minutes(clock: re.Match[str]) -> Decimal:

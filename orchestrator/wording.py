@@ -21,7 +21,7 @@ _CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD: Final = re.compile(
     rf"(?:{NUMBER})(?![^\W_])|[{_CJK}]|(?:(?![{_CJK}])[^\W_])+(?:'(?:(?![{_CJK}])[^\W_])+)*|[$€£¥₹%]"
 )
-_SENTENCE_END: Final = re.compile(r"[.!?;]+(?= |$)|。|[\n\r]+")
+_SENTENCE_END: Final = re.compile(r"[.!?;]+(?=\s|$)|。|[\n\r]+")
 _MARKS: Final = {"’": "'", "‘": "'", "ʼ": "'", "′": "'", "´": "'", "`": "'", "\u2212": "-"}
 
 
