@@ -20,7 +20,8 @@ from orchestrator.store.sql import Sql, Tx
 from orchestrator.values import Dispatch, ErrorRecord, RunStatus
 
 _OWNERS = Sql(
-    "SELECT DISTINCT owner FROM attempt WHERE run_id = :run AND state = 'running' AND owner <> '' AND {scope}"
+    "SELECT DISTINCT a.owner FROM step s JOIN attempt a ON a.id = s.attempt_id"
+    " WHERE s.run_id = :run AND a.state = 'running' AND a.owner <> '' AND {scope:s} AND {scope:a}"
 )
 _STATES = Sql(
     "SELECT s.name, s.item, s.id, s.head_id, s.stale, a.id, a.state, a.number, a.token, a.manifest IS NOT NULL"
@@ -38,7 +39,10 @@ _ADOPT_RUN = Sql(
 _RELEASE_RUN = Sql(
     "UPDATE run SET status = :status, error = :error, owner = '' WHERE id = :run AND owner = :owner AND {scope}"
 )
-_LET_GO = Sql("UPDATE attempt SET owner = '' WHERE run_id = :run AND state = 'running' AND owner = :owner AND {scope}")
+_LET_GO = Sql(
+    "UPDATE attempt SET owner = '' WHERE state = 'running' AND owner = :owner AND {scope}"
+    " AND id IN (SELECT s.attempt_id FROM step s WHERE s.run_id = :run AND {scope:s})"
+)
 _NUMBER = Sql("SELECT number FROM run WHERE id = :run AND {scope}")
 
 

@@ -14,9 +14,9 @@ from orchestrator.values import ArtifactVersion, Dispatch, NewArtifact
 
 _UNDRAFT = Sql("UPDATE artifact SET draft = 0 WHERE id = :artifact AND {scope}")
 _TOOLS = Sql(
-    "SELECT t.id, t.attempt_id, t.state FROM tool_call t JOIN attempt a ON a.id = t.attempt_id"
-    " WHERE t.run_id = :run AND t.tool_id = :tool AND a.state IN ('waiting', 'ready') AND t.state <> 'done'"
-    " AND {scope:t} AND {scope:a}"
+    "SELECT t.id, a.id FROM step s JOIN attempt a ON a.id = s.attempt_id JOIN thread h ON h.attempt_id = a.id"
+    " JOIN call c ON c.thread_id = h.id JOIN tool_call t ON t.call_id = c.id WHERE s.run_id = :run"
+    " AND t.tool_id = :tool AND t.state <> 'done' AND a.state IN ('waiting', 'ready') AND {scope:s} AND {scope:t}"
 )
 _DECIDE = Sql("UPDATE tool_call SET decision = :decision, state = :state, output = :output WHERE id = :id AND {scope}")
 _ANSWERED = Sql(
@@ -51,7 +51,7 @@ def decide_tool(tx: Tx, run_id: str, tool_id: str, decision: ToolDecision, outpu
         raise UsageError(f"tool call {tool_id} does not wait for a decision", hint="`orch show RUN` shows what waits")
     if len(rows) > 1:
         raise UsageError(f"tool call {tool_id} waits in more than one step", hint="answer the steps one by one")
-    tool, attempt, _ = rows[0]
+    tool, attempt = rows[0]
     done = decision == "done"
     tx.run(
         _DECIDE,

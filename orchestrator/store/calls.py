@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 from orchestrator.errors import BudgetExceeded, UsageError
 from orchestrator.ids import uuid7
@@ -32,7 +32,7 @@ from orchestrator.values import (
 
 _FENCE = Sql(
     "UPDATE attempt SET token = token WHERE id = :attempt AND token = :token AND state = 'running' AND owner <> ''"
-    " AND {scope} RETURNING step_id, manifest"
+    " AND {scope} RETURNING manifest"
 )
 _THREAD = insert("thread", "id attempt_id position name provider model base_url settings system left_out manifest")
 _THREADS = Sql("SELECT COUNT(*) FROM thread WHERE attempt_id = :attempt AND {scope}")
@@ -42,7 +42,7 @@ _BLOCK = insert(
 )
 _SENT = insert(
     "call",
-    "id run_id step_id attempt_id thread_id seq source previous rung request_hash items provider model estimate_tokens"
+    "id attempt_id thread_id seq source previous rung request_hash items provider model estimate_tokens"
     " reserved_usd sent_at state",
 )
 _RESERVE = Sql(
@@ -67,28 +67,28 @@ _SETTLE = Sql(
 )
 _TOOL = insert(
     "tool_call",
-    "id run_id attempt_id call_id tool_id name arguments state started_at",
+    "id call_id tool_id name arguments state started_at",
     "ON CONFLICT (call_id, tool_id) DO UPDATE SET state = 'started', started_at = excluded.started_at"
     " WHERE tool_call.state <> 'done'",
 )
 _TOOL_DONE = Sql(
     "UPDATE tool_call SET state = 'done', output = :output, is_error = :is_error, ended_at = :now"
-    " WHERE call_id = :call AND tool_id = :tool AND attempt_id = :attempt AND {scope}"
+    " WHERE call_id = :call AND tool_id = :tool AND {scope}"
 )
 
 
-def fence(tx: Tx, dispatch: Dispatch) -> tuple[str, str | None]:
-    """The attempt's step and recorded manifest. Raises Fenced unless the dispatch still has the right to it."""
+def fence(tx: Tx, dispatch: Dispatch) -> str | None:
+    """The attempt's recorded manifest. Raises Fenced unless the dispatch still has the right to it."""
     row = tx.one(_FENCE, attempt=dispatch.attempt_id, token=dispatch.token)
     if row is None:
         raise Fenced(f"{dispatch.step}: attempt {dispatch.number} was taken over or has ended")
-    return row[0], row[1]
+    return cast("str | None", row[0])
 
 
 def open_thread(tx: Tx, dispatch: Dispatch, thread: ThreadRecord, call: SentCall) -> None:
-    step_id, manifest = fence(tx, dispatch)
+    manifest = fence(tx, dispatch)
     write_thread(tx, dispatch, thread, manifest)
-    write_sent(tx, dispatch, step_id, call, thread)
+    write_sent(tx, dispatch, call, thread)
 
 
 def write_thread(tx: Tx, dispatch: Dispatch, thread: ThreadRecord, manifest: str | None) -> None:
@@ -140,11 +140,11 @@ def _block(thread_id: str, position: int, block: Block, bodies: Bodies) -> dict[
 
 
 def sent(tx: Tx, dispatch: Dispatch, call: SentCall) -> None:
-    step_id, _ = fence(tx, dispatch)
-    write_sent(tx, dispatch, step_id, call)
+    fence(tx, dispatch)
+    write_sent(tx, dispatch, call)
 
 
-def write_sent(tx: Tx, dispatch: Dispatch, step_id: str, call: SentCall, opened: ThreadRecord | None = None) -> None:
+def write_sent(tx: Tx, dispatch: Dispatch, call: SentCall, opened: ThreadRecord | None = None) -> None:
     """The call about to leave, its worst case reserved. Raises BudgetExceeded where the cap would be passed."""
     reserve = None if call.reserve_usd is None else to_pico(call.reserve_usd)
     if reserve and not tx.run(_RESERVE, run=dispatch.run_id, reserve=reserve):
@@ -155,8 +155,6 @@ def write_sent(tx: Tx, dispatch: Dispatch, step_id: str, call: SentCall, opened:
     tx.run(
         _SENT,
         id=call.id,
-        run_id=dispatch.run_id,
-        step_id=step_id,
         attempt_id=dispatch.attempt_id,
         thread_id=call.thread_id,
         seq=call.seq,
@@ -248,8 +246,6 @@ def tool_started(tx: Tx, dispatch: Dispatch, call_id: str, call: ToolCall) -> No
     tx.run(
         _TOOL,
         id=uuid7(),
-        run_id=dispatch.run_id,
-        attempt_id=dispatch.attempt_id,
         call_id=call_id,
         tool_id=call.call_id,
         name=call.name,
@@ -265,7 +261,6 @@ def tool_finished(tx: Tx, dispatch: Dispatch, call_id: str, tool_id: str, output
         _TOOL_DONE,
         call=call_id,
         tool=tool_id,
-        attempt=dispatch.attempt_id,
         output=put(tx, output.output),
         is_error=int(output.is_error),
         now=tx.now,

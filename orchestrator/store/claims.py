@@ -16,7 +16,7 @@ UPDATE attempt SET state = 'running', owner = :worker, claimed_token = token, cl
     started_at = COALESCE(started_at, :now), inputs_hash = COALESCE(inputs_hash, :inputs_hash),
     base_head = CASE WHEN manifest IS NULL THEN :base ELSE base_head END, manifest = COALESCE(manifest, :manifest)
 WHERE id = :attempt AND token = :token AND claimed_token < :token
-    AND (state = 'ready' OR (state = 'running' AND owner = :worker)) AND {scope} RETURNING step_id, manifest
+    AND (state = 'ready' OR (state = 'running' AND owner = :worker)) AND {scope} RETURNING manifest
 """
 )
 _FORGET_READS = Sql("DELETE FROM read WHERE attempt_id = :attempt AND {scope}")
@@ -42,9 +42,9 @@ def claim(tx: Tx, claim: Claim) -> None:
     _write_reads(tx, claim)
     runs.write_events(tx, dispatch.run_id, locked, claim.events, dispatch)
     if claim.thread is not None:
-        calls.write_thread(tx, dispatch, claim.thread, row[1])
+        calls.write_thread(tx, dispatch, claim.thread, row[0])
     if claim.sent is not None:
-        calls.write_sent(tx, dispatch, row[0], claim.sent, claim.thread)
+        calls.write_sent(tx, dispatch, claim.sent, claim.thread)
 
 
 def _write_reads(tx: Tx, claim: Claim) -> None:

@@ -25,7 +25,7 @@ STEP = insert(
     "step",
     "id run_id name item kind position children unmet released defaulted last_version attempt_id basis_id head_id",
 )
-ATTEMPT = insert("attempt", "id run_id step_id number token state")
+ATTEMPT = insert("attempt", "id step_id number token state")
 _PARENT_STEPS = Sql("SELECT s.name, s.item, s.head_id, s.basis_id FROM step s WHERE s.run_id = :run AND {scope:s}")
 
 
@@ -87,7 +87,6 @@ def first_attempt(row: dict[str, Any]) -> dict[str, Any]:
     """The ready attempt that a new step's row names."""
     return {
         "id": row["attempt_id"],
-        "run_id": row["run_id"],
         "step_id": row["id"],
         "number": 1,
         "token": 1,

@@ -41,12 +41,10 @@ def journal(reading: Reading, attempt_id: str) -> Journal:
     threads = session.exec(
         reading.rows(t.Thread).where(t.Thread.attempt_id == attempt_id).order_by(col(t.Thread.position))
     ).all()
-    calls = session.exec(
-        reading.rows(t.Call).where(t.Call.attempt_id == attempt_id).order_by(t.Call.thread_id, col(t.Call.seq))
-    ).all()
-    tools = session.exec(
-        reading.rows(t.ToolCall).where(t.ToolCall.attempt_id == attempt_id).order_by(col(t.ToolCall.id))
-    ).all()
+    own = col(t.Call.thread_id).in_([thread.id for thread in threads])
+    calls = session.exec(reading.rows(t.Call).where(own).order_by(t.Call.thread_id, col(t.Call.seq))).all()
+    asked = col(t.ToolCall.call_id).in_([call.id for call in calls])
+    tools = session.exec(reading.rows(t.ToolCall).where(asked).order_by(t.ToolCall.id)).all()
     blocks = _blocks(reading, threads)
     bodies = reading.bodies(_needed(threads, blocks, calls, tools))
     return Journal(

@@ -9,14 +9,17 @@ from typing import Any
 from orchestrator.values import ErrorRecord, FactBasis, LeftOut, Manifest, ManifestEntry
 
 
-def dump(value: Any) -> str:
-    """Compact JSON, key order kept. Raises ValueError for NaN and infinities."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
-
-
 def _plain(value: Any) -> Any:
     """Mappings and decimals that are not JSON's own."""
     return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+
+
+def dump(value: Any) -> str:
+    """Compact JSON, key order kept. Raises ValueError for NaN and infinities."""
+    return _encoder.encode(value)
 
 
 def load(text: str) -> Any:

@@ -55,7 +55,8 @@ class Reading:
         wanted, found = sorted(set(hashes)), dict[str, bytes]()
         for start in range(0, len(wanted), _CHUNK):
             some = col(t.Content.sha256).in_(wanted[start : start + _CHUNK])
-            found.update(self.session.exec(select(t.Content.sha256, t.Content.body).where(self.of(t.Content), some)))
+            query = select(t.Content.sha256, t.Content.body).where(self.of(t.Content), some)
+            found.update(self.session.exec(query).all())  # a result has keys(), which update would take for a mapping
         return found
 
 
@@ -136,25 +137,30 @@ _USAGE: Final = (
 
 
 def _sums(reading: Reading, run_id: str) -> Mapping[str, _Sums]:
-    time = select(t.Attempt.step_id, func.sum(t.Attempt.running_us)).where(
-        reading.of(t.Attempt), t.Attempt.run_id == run_id
+    time = (
+        select(t.Attempt.step_id, func.sum(t.Attempt.running_us))
+        .join(t.Step, col(t.Step.id) == t.Attempt.step_id)
+        .where(reading.of(t.Attempt), t.Step.run_id == run_id)
     )
     seconds = {
         step_id: int(micros) / 1e6 for step_id, micros in reading.session.exec(time.group_by(t.Attempt.step_id)).all()
     }
-    money = cast(
-        Any,
+    money = (
         _columns(
-            t.Call.step_id,
-            func.count(),
+            t.Attempt.step_id,
+            func.count(col(t.Call.id)),
             func.sum(case((col(t.Call.source) == "REASK", 1), else_=0)),
             func.sum(case((col(t.Call.cost_usd).is_(None), 1), else_=0)),
             func.sum(col(t.Call.cost_usd)),
             *[func.sum(column) for column in _USAGE],
-        ).where(reading.of(t.Call), t.Call.run_id == run_id),
+        )
+        .join(t.Thread, col(t.Thread.id) == t.Call.thread_id)
+        .join(t.Attempt, col(t.Attempt.id) == t.Thread.attempt_id)
+        .join(t.Step, col(t.Step.id) == t.Attempt.step_id)
+        .where(reading.of(t.Call), t.Step.run_id == run_id)
     )
     found = {step_id: _Sums(seconds=value) for step_id, value in seconds.items()}
-    for step_id, calls, reasks, unpriced, cost, *usage in reading.session.exec(money.group_by(t.Call.step_id)).all():
+    for step_id, calls, reasks, unpriced, cost, *usage in reading.session.exec(money.group_by(t.Attempt.step_id)).all():
         tokens = Usage(*(int(count or 0) for count in usage))
         found[step_id] = _Sums(calls, int(reasks), int(unpriced), cost, tokens, seconds.get(step_id, 0.0))
     return found

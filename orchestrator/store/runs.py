@@ -39,7 +39,7 @@ _EVENTS = Sql(
     "SELECT seq, at, kind, step, item, attempt, data FROM event WHERE run_id = :run AND seq > :after AND {scope}"
     " ORDER BY seq"
 )
-_ATTEMPT = insert("attempt", "id run_id step_id number token state redo")
+_ATTEMPT = insert("attempt", "id step_id number token state redo")
 _NEWEST_ATTEMPT = Sql("UPDATE step SET attempt_id = :attempt WHERE id = :step AND {scope}")
 _BUDGET = Sql("SELECT cap_usd, spent_usd, reserved_usd FROM budget WHERE run_id = :run AND {scope}")
 _SET_CAP = Sql("UPDATE budget SET cap_usd = :cap WHERE run_id = :run AND {scope}")
@@ -148,7 +148,7 @@ def events_after(tx: Tx, run_id: str, after: int) -> tuple[EventRow, ...]:
 def new_attempt(tx: Tx, run_id: str, step_id: str, name: str, item: str, number: int, redo: int = 0) -> Dispatch:
     """A ready attempt of the step, now its newest, with the right (token 1) to claim it."""
     attempt_id = uuid7()
-    tx.run(_ATTEMPT, id=attempt_id, run_id=run_id, step_id=step_id, number=number, token=1, state="ready", redo=redo)
+    tx.run(_ATTEMPT, id=attempt_id, step_id=step_id, number=number, token=1, state="ready", redo=redo)
     tx.run(_NEWEST_ATTEMPT, attempt=attempt_id, step=step_id)
     return Dispatch(run_id, name, item or None, attempt_id, number, 1)
 

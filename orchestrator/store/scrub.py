@@ -37,11 +37,11 @@ class Scrubber:
                 value = value.replace(form, MASK.encode())
         return value
 
-    def parameter(self, value: Any) -> Any:
+    def parameter(self, value: str | bytes) -> str | bytes:
         """The value as it may be stored: scrubbed, and in a form that every database's text columns can hold."""
-        if isinstance(value, str):
-            return _storable(self.text(value) if self._texts else value)
-        return self.body(value) if self._bytes and isinstance(value, bytes) else value
+        if isinstance(value, bytes):
+            return self.body(value)
+        return _storable(self.text(value) if self._texts else value)
 
 
 def _storable(text: str) -> str:

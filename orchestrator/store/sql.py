@@ -88,5 +88,8 @@ class Tx:
         return self._cursor.fetchall()
 
     def _bound(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        store = self.scrubber.parameter
-        return {**{name: store(value) for name, value in values.items()}, **self._scope}
+        bound = {**values, **self._scope}
+        for name, value in values.items():
+            if isinstance(value, str | bytes):
+                bound[name] = self.scrubber.parameter(value)
+        return bound

@@ -9,6 +9,9 @@ scope and hash; every other table refers to them by hash. Order is a counter of 
        │               └── step ── attempt ── read, thread ── block, call ── tool_call
        └── content ← artifact (by hash; `step.head_id` says which version is current)
 
+A row below a run says whose it is by its parent alone, and has no more indexes than its lookups need: each index is a
+page more to write with every commit.
+
 Lists and mappings are JSON in plain text columns, written and read here alone: a JSON type would reorder and renumber
 them (S25). Flags are 0 or 1, because raw SQL writes those alike on every database.
 """
@@ -42,7 +45,7 @@ def _refers(columns: tuple[str, ...] | str, table: str, target: tuple[str, ...] 
 
 
 def _owned(*more: Any, lean: bool = False) -> tuple[Any, ...]:
-    """Table arguments of a scoped table. `lean` keeps small rows in their primary key's index (SQLite)."""
+    """Table arguments of a scoped table. `lean` keeps rows in their primary key's index: one page less per write."""
     return (_refers(SCOPE, "subject", SCOPE), *more, {"sqlite_with_rowid": False} if lean else {})
 
 
@@ -233,15 +236,9 @@ class Attempt(Scoped, table=True):
     """
 
     __tablename__ = "attempt"
-    __table_args__ = _owned(
-        _refers("run_id", "run"),
-        _refers("step_id", "step"),
-        UniqueConstraint("step_id", "number"),
-        Index(None, "run_id"),
-    )
+    __table_args__ = _owned(_refers("step_id", "step"), UniqueConstraint("step_id", "number"), lean=True)
 
     id: str = _key()
-    run_id: str = _text()
     step_id: str = _text()
     number: int = _count()
     token: int = _count()
@@ -271,6 +268,7 @@ class Artifact(Scoped, table=True):
         _refers("parent_id", "artifact"),
         _body("content"),
         UniqueConstraint("run_id", "step", "item", "version"),
+        lean=True,
     )
 
     id: str = _key()
@@ -361,17 +359,12 @@ class Call(Scoped, table=True):
 
     __tablename__ = "call"
     __table_args__ = _owned(
-        _refers("run_id", "run"),
-        _refers("step_id", "step"),
         _refers("attempt_id", "attempt"),
         _refers("thread_id", "thread"),
         UniqueConstraint("thread_id", "seq"),
-        Index(None, "run_id"),
     )
 
     id: str = _key()
-    run_id: str = _text()
-    step_id: str = _text()
     attempt_id: str = _text()
     thread_id: str = _text()
     seq: int = _count()
@@ -412,18 +405,13 @@ class ToolCall(Scoped, table=True):
 
     __tablename__ = "tool_call"
     __table_args__ = _owned(
-        _refers("run_id", "run"),
-        _refers("attempt_id", "attempt"),
         _refers("call_id", "call"),
         _body("arguments"),
         _body("output"),
         UniqueConstraint("call_id", "tool_id"),
-        Index(None, "attempt_id"),
     )
 
     id: str = _key()
-    run_id: str = _text()
-    attempt_id: str = _text()
     call_id: str = _text()
     tool_id: str = _text()
     name: str = _text()

@@ -55,6 +55,8 @@ class _Unit:
     loop: asyncio.AbstractEventLoop | None = None
     value: Any = None
     error: BaseException | None = None
+    told: bool = False
+    settled: asyncio.Future[None] | None = None  # for a caller that was cancelled meanwhile
 
 
 class Writer:
@@ -74,14 +76,14 @@ class Writer:
         """Run the unit; its result once it is durable. A cancelled caller is let go when the unit is settled."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._submit(_Unit(name, work, future, loop))
+        unit = _Unit(name, work, future, loop)
+        self._submit(unit)
         try:
-            return await asyncio.shield(future)
+            return await future
         except asyncio.CancelledError:
-            if not future.done():
-                await asyncio.wait([future])
-            if not future.cancelled():
-                future.exception()  # seen: nobody else will look
+            if not unit.told:
+                unit.settled = loop.create_future()
+                await unit.settled
             raise
 
     def write_later(self, name: str, work: Callable[[Tx], Any]) -> None:
@@ -213,6 +215,9 @@ def _tell(units: Iterable[_Unit], failure: BaseException | None = None) -> None:
 
 def _resolve(units: list[_Unit]) -> None:
     for unit in units:
+        unit.told = True
+        if unit.settled is not None and not unit.settled.done():
+            unit.settled.set_result(None)
         if unit.future is None or unit.future.done():
             continue
         if unit.error is not None:

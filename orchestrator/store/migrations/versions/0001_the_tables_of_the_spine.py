@@ -160,6 +160,7 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_artifact")),
         sa.UniqueConstraint("run_id", "step", "item", "version", name=op.f("uq_artifact_run_id_step_item_version")),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "budget",
@@ -277,7 +278,6 @@ def upgrade() -> None:
         sa.Column("account", sa.Text(), server_default="-", nullable=False),
         sa.Column("subject", sa.Text(), server_default="-", nullable=False),
         sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("run_id", sa.Text(), nullable=False),
         sa.Column("step_id", sa.Text(), nullable=False),
         sa.Column("number", sa.BigInteger(), nullable=False),
         sa.Column("token", sa.BigInteger(), nullable=False),
@@ -293,7 +293,6 @@ def upgrade() -> None:
         sa.Column("claimed_at", sa.BigInteger(), nullable=True),
         sa.Column("ended_at", sa.BigInteger(), nullable=True),
         sa.Column("manifest", sa.Text(), nullable=True),
-        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_attempt_run_id"), ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(["step_id"], ["step.id"], name=op.f("fk_attempt_step_id"), ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(
             ["tenant", "account", "subject"],
@@ -303,10 +302,8 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_attempt")),
         sa.UniqueConstraint("step_id", "number", name=op.f("uq_attempt_step_id_number")),
+        sqlite_with_rowid=False,
     )
-    with op.batch_alter_table("attempt", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_attempt_run_id"), ["run_id"], unique=False)
-
     op.create_table(
         "read",
         sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
@@ -404,8 +401,6 @@ def upgrade() -> None:
         sa.Column("account", sa.Text(), server_default="-", nullable=False),
         sa.Column("subject", sa.Text(), server_default="-", nullable=False),
         sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("run_id", sa.Text(), nullable=False),
-        sa.Column("step_id", sa.Text(), nullable=False),
         sa.Column("attempt_id", sa.Text(), nullable=False),
         sa.Column("thread_id", sa.Text(), nullable=False),
         sa.Column("seq", sa.BigInteger(), nullable=False),
@@ -440,8 +435,6 @@ def upgrade() -> None:
         sa.Column("seconds", sa.Float(), server_default="0.0", nullable=False),
         sa.Column("done_at", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["attempt_id"], ["attempt.id"], name=op.f("fk_call_attempt_id"), ondelete="RESTRICT"),
-        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_call_run_id"), ondelete="RESTRICT"),
-        sa.ForeignKeyConstraint(["step_id"], ["step.id"], name=op.f("fk_call_step_id"), ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(
             ["tenant", "account", "subject"],
             ["subject.tenant", "subject.account", "subject.subject"],
@@ -452,17 +445,12 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_call")),
         sa.UniqueConstraint("thread_id", "seq", name=op.f("uq_call_thread_id_seq")),
     )
-    with op.batch_alter_table("call", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_call_run_id"), ["run_id"], unique=False)
-
     op.create_table(
         "tool_call",
         sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
         sa.Column("account", sa.Text(), server_default="-", nullable=False),
         sa.Column("subject", sa.Text(), server_default="-", nullable=False),
         sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("run_id", sa.Text(), nullable=False),
-        sa.Column("attempt_id", sa.Text(), nullable=False),
         sa.Column("call_id", sa.Text(), nullable=False),
         sa.Column("tool_id", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
@@ -473,11 +461,7 @@ def upgrade() -> None:
         sa.Column("decision", sa.Text(), nullable=True),
         sa.Column("started_at", sa.BigInteger(), nullable=False),
         sa.Column("ended_at", sa.BigInteger(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["attempt_id"], ["attempt.id"], name=op.f("fk_tool_call_attempt_id"), ondelete="RESTRICT"
-        ),
         sa.ForeignKeyConstraint(["call_id"], ["call.id"], name=op.f("fk_tool_call_call_id"), ondelete="RESTRICT"),
-        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_tool_call_run_id"), ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(
             ["tenant", "account", "subject", "arguments"],
             ["content.tenant", "content.account", "content.subject", "content.sha256"],
@@ -499,18 +483,10 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_tool_call")),
         sa.UniqueConstraint("call_id", "tool_id", name=op.f("uq_tool_call_call_id_tool_id")),
     )
-    with op.batch_alter_table("tool_call", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_tool_call_attempt_id"), ["attempt_id"], unique=False)
 
 
 def downgrade() -> None:
-    with op.batch_alter_table("tool_call", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_tool_call_attempt_id"))
-
     op.drop_table("tool_call")
-    with op.batch_alter_table("call", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_call_run_id"))
-
     op.drop_table("call")
     op.drop_table("block")
     op.drop_table("thread")
@@ -518,9 +494,6 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_read_artifact_id"))
 
     op.drop_table("read")
-    with op.batch_alter_table("attempt", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_attempt_run_id"))
-
     op.drop_table("attempt")
     with op.batch_alter_table("step", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_step_run_id_kind"))
