@@ -8,7 +8,6 @@ that learns of its mistakes one by one pays for each with a call.
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import inspect
 import re
@@ -25,6 +24,7 @@ from orchestrator.providers.tokens import estimate
 from orchestrator.rules import show
 from orchestrator.schemas import parse_json
 from orchestrator.values import Fault, Reply
+from orchestrator.workers import run_blocking
 
 MAX_FAULTS: Final = 20
 _Kind = Literal["empty", "not_json", "schema", "refusal", "too_large"]
@@ -163,7 +163,7 @@ async def _function(check: Check, function: Function, value: Any, reads: Mapping
         if inspect.iscoroutinefunction(function.call):
             said = await function.call(value, **reads)
         else:
-            said = await asyncio.to_thread(function.call, value, **reads)
+            said = await run_blocking(function.call, value, **reads)
             said = await said if inspect.isawaitable(said) else said
     except Exception as error:
         raise _broken(check, f"raised {type(error).__name__}: {error}") from error

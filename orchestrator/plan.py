@@ -19,8 +19,8 @@ from orchestrator.ids import sha256, synthetic_thread_id
 from orchestrator.inputs import check_inputs
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.tokens import estimate
-from orchestrator.step import Services, check_models, output_format
-from orchestrator.thread import compose, explain, manifest
+from orchestrator.step import Services, check_models, compose_off_loop, output_format
+from orchestrator.thread import explain, manifest
 from orchestrator.values import (
     Artifact,
     ArtifactVersion,
@@ -184,7 +184,7 @@ async def render_step(
         provider_name=provider.traits.name,
         window=services.prices.window(step.model.provider, step.model.model),
     )
-    prompt = compose(graph, step, context, snapshot)
+    prompt = await compose_off_loop(graph, step, context, snapshot)
     request = Request(
         model=step.model.model,
         thread=synthetic_thread_id("render"),

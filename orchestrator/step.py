@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.chain import Chain, ChainStopped, Endpoints, Finished, Policy, ToolInDoubt, Verdict, count_reasks
 from orchestrator.clock import Clock
@@ -43,6 +43,7 @@ from orchestrator.values import (
     Manifest,
     NewArtifact,
     OutputFormat,
+    Prompt,
     ReadRecord,
     Reply,
     RunRow,
@@ -54,6 +55,8 @@ from orchestrator.values import (
     Usage,
 )
 from orchestrator.workers import run_blocking
+
+RENDER_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,9 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
     provider = services.providers.get(step.model.provider)
     walk.emit("step.started", attempt=dispatch.number, kind="llm", model=f"{step.model.provider}:{step.model.model}")
     claim = _claim(walk, snapshot, now)
+    recorded = journal.threads[0] if journal is not None and journal.threads else None
+    if recorded:
+        await _begin(walk, claim)
     try:
         context = build_context(
             walk.graph,
@@ -155,10 +161,10 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
             window=services.prices.window(step.model.provider, step.model.model),
         )
     except OrchError:
-        await _claim_only(walk, claim)
+        if not recorded:
+            await _begin(walk, claim)
         raise
-    recorded = journal.threads[0] if journal is not None and journal.threads else None
-    thread = _recorded_thread(recorded) if recorded else _new_thread(walk, provider, context, snapshot)
+    thread = _recorded_thread(recorded) if recorded else await _new_thread(walk, provider, context, snapshot)
     recorder = StoreRecorder(services.store, dispatch, None if recorded else replace(claim, thread=thread))
     chain = Chain(
         provider=provider,
@@ -222,12 +228,13 @@ def _read_record(read: Read, snapshot: Snapshot, now: Manifest) -> ReadRecord:
     )
 
 
-async def _claim_only(walk: Walk, claim: Claim) -> None:
-    if not walk.dispatch.interrupted and not await walk.services.store.claim(claim):
+async def _begin(walk: Walk, claim: Claim) -> None:
+    """Claim the attempt before anything of it is written or sent. Raises Fenced where the dispatch is late."""
+    if not await walk.services.store.claim(claim):
         raise Fenced
 
 
-def _new_thread(walk: Walk, provider: Provider, context: Context, snapshot: Snapshot) -> ThreadRecord:
+async def _new_thread(walk: Walk, provider: Provider, context: Context, snapshot: Snapshot) -> ThreadRecord:
     assert walk.step.model is not None
     return ThreadRecord(
         id=synthetic_thread_id(walk.run.session_id),
@@ -235,10 +242,23 @@ def _new_thread(walk: Walk, provider: Provider, context: Context, snapshot: Snap
         provider=provider.traits.name,
         model=walk.step.model.model,
         base_url=provider.traits.base_url,
-        prompt=compose(walk.graph, walk.step, context, snapshot),
+        prompt=await compose_off_loop(walk.graph, walk.step, context, snapshot),
         settings={"effort": walk.step.model.effort, "max_output_tokens": walk.step.model.max_output_tokens},
         left_out=context.left_out,
     )
+
+
+async def compose_off_loop(graph: Graph, step: StepNode, context: Context, snapshot: Snapshot) -> Prompt:
+    """`compose` in a thread, with a limit: a template is trusted code, but it may be slow or never end (S22)."""
+    try:
+        return await asyncio.wait_for(run_blocking(compose, graph, step, context, snapshot), RENDER_SECONDS)
+    except TimeoutError as error:
+        raise StepFailed(
+            f"the template of {step.name} took longer than {RENDER_SECONDS:g} s to render; nothing was sent",
+            hint="look for a loop in the template; long texts belong into artifacts, which are not rendered",
+            code="render_timeout",
+            place=step.template.place if step.template else step.place,
+        ) from error
 
 
 def _recorded_thread(thread: ThreadJournal) -> ThreadRecord:
@@ -349,8 +369,7 @@ async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
     now = _manifest(walk.step, snapshot)
     walk.emit("step.started", attempt=walk.dispatch.number, kind="python", model=None)
     claim = _claim(walk, snapshot, now)
-    if not await walk.services.store.claim(claim):
-        raise Fenced
+    await _begin(walk, claim)
     reads = read_values(walk.step, snapshot)
     value = await _call_function(walk.step, reads)
     body = _checked_body(walk.step, value)

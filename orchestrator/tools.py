@@ -24,6 +24,7 @@ from orchestrator.ids import canonical_json
 from orchestrator.rules import SchemaFault, faults_of, show
 from orchestrator.sent_schema import strict, unsendable
 from orchestrator.values import ToolSpec
+from orchestrator.workers import run_blocking
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -214,7 +215,7 @@ def _sentences(faults: tuple[SchemaFault, ...]) -> str:
 async def _run(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(**values)
-    result = await asyncio.to_thread(function, **values)
+    result = await run_blocking(function, **values)
     return await result if inspect.isawaitable(result) else result
 
 
