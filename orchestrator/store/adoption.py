@@ -31,7 +31,12 @@ _ADOPT_STEP = Sql(
     "UPDATE step SET kind = :kind, position = :position, children = :children, unmet = :unmet, released = :released"
     " WHERE id = :id AND {scope}"
 )
-_TAKE = Sql("UPDATE attempt SET token = token + 1, owner = :owner WHERE id = :id AND {scope}")
+# An attempt that has begun goes on as running, so that its recorded thread can be taken up without a second claim.
+_GO_ON = Sql(
+    "UPDATE attempt SET token = token + 1, owner = :owner, state = 'running', claimed_at = :now"
+    " WHERE id = :id AND {scope}"
+)
+_AGAIN = Sql("UPDATE attempt SET token = token + 1 WHERE id = :id AND {scope}")
 _ADOPT_RUN = Sql(
     "UPDATE run SET status = 'running', owner = :owner, error = NULL, graph = :graph, graph_digest = :digest"
     " WHERE id = :run AND {scope}"
@@ -140,12 +145,11 @@ def _dispatch(
 ) -> Dispatch | None:
     """What there is to do for one step, if anything."""
     state = states[_key(step)]
-    interrupted = state.state == "running"
+    interrupted = state.state == "running" or (state.state == "ready" and bool(state.begun))
     if interrupted or (state.state == "ready" and not unmet[_key(step)]):
-        tx.run(_TAKE, id=state.attempt_id, owner=worker if interrupted else "")
-        begun = interrupted or bool(state.begun)
+        tx.run(_GO_ON if interrupted else _AGAIN, id=state.attempt_id, owner=worker, now=tx.now)
         number, token = state.number or 1, (state.token or 0) + 1
-        return Dispatch(run_id, step.name, step.item, str(state.attempt_id), number, token, begun)
+        return Dispatch(run_id, step.name, step.item, str(state.attempt_id), number, token, interrupted)
     to_do = state.state in ("failed", "cancelled") or (state.state is None and state.head_id is None) or state.stale
     if unmet[_key(step)] or not to_do or state.state == "waiting":
         return None

@@ -30,7 +30,7 @@ def settle(tx: Tx, run_id: str, name: str, keep: Literal["head", "draft"]) -> tu
     step = named_step(tx, run_id, name, None)
     if step.draft_id is None or step.attempt_id is None:
         raise UsageError(f"{name} has no draft that waits for a decision", hint="`orch show RUN` shows what waits")
-    _, number, token, redo, _ = tx.all(ATTEMPT, attempt=step.attempt_id)[0]
+    _, number, token, redo = tx.all(ATTEMPT, attempt=step.attempt_id)[0]
     dispatch = Dispatch(run_id, name, None, step.attempt_id, number, token)
     tx.run(SET_STATE, attempt=step.attempt_id, state="succeeded", error=None)
     moved: tuple[str, ...] = ()

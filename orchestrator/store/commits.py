@@ -23,7 +23,7 @@ UPDATE attempt SET state = :state, error = :error, ended_at = :now,
 WHERE id = :attempt AND token = :token AND {scope}
 """
 _END = Sql(_END_SET + "AND state = 'running' AND owner <> '' RETURNING step_id, redo, base_head")
-_DROP = Sql(
+_UNFINISHED = Sql(
     _END_SET + "AND (state = 'ready' OR (state = 'running' AND owner <> '')) RETURNING step_id, redo, base_head"
 )
 SET_STATE = Sql("UPDATE attempt SET state = :state, error = :error WHERE id = :attempt AND {scope}")
@@ -46,7 +46,7 @@ _RELEASE = Sql(
     "UPDATE step SET unmet = unmet - 1 WHERE run_id = :run AND name = :name AND {scope}"
     " RETURNING id, item, unmet, kind, attempt_id, head_id"
 )
-ATTEMPT = Sql("SELECT state, number, token, redo, manifest IS NOT NULL FROM attempt WHERE id = :attempt AND {scope}")
+ATTEMPT = Sql("SELECT state, number, token, redo FROM attempt WHERE id = :attempt AND {scope}")
 _RAISE = Sql("UPDATE attempt SET token = token + 1 WHERE id = :attempt AND {scope}")
 
 
@@ -144,7 +144,7 @@ def _conflict(tx: Tx, commit: Commit, step: Step) -> CommitResult:
     )
     tx.run(_NEW_DRAFT, step=step.id, draft=draft, version=version)
     error = ErrorRecord(
-        "conflict",
+        "edited_meanwhile",
         f"{step.name} was edited while it was being made; the new version is kept as a draft",
         "choose one: keep the edited version, or take the draft",
         4,
@@ -200,10 +200,10 @@ def _start(
     """A dispatch for a step whose parents are all met, if it has work to do."""
     if attempt_id is None:
         return None if head_id else runs.new_attempt(tx, run_id, step_id, name, item, 1)
-    state, number, token, _, begun = tx.all(ATTEMPT, attempt=attempt_id)[0]
+    state, number, token, _ = tx.all(ATTEMPT, attempt=attempt_id)[0]
     if state == "ready":
         tx.run(_RAISE, attempt=attempt_id)
-        return Dispatch(run_id, name, item or None, attempt_id, number, token + 1, bool(begun))
+        return Dispatch(run_id, name, item or None, attempt_id, number, token + 1)
     if state in ("failed", "cancelled"):
         return runs.new_attempt(tx, run_id, step_id, name, item, number + 1)
     return None
@@ -217,9 +217,10 @@ def end(
     done: DoneCall | None,
     events: Sequence[Event],
 ) -> None:
-    """An attempt ends without a version: `failed`, or `waiting` for a person. Raises Fenced."""
+    """An attempt ends without a version: `failed`, or `waiting` for a person; also one that never began because its
+    first call was refused. Raises Fenced."""
     locked = runs.lock(tx, dispatch.run_id, len(events))
-    _end(tx, dispatch, state, error)
+    _end(tx, dispatch, state, error, _UNFINISHED)
     if done is not None:
         calls.write_done(tx, dispatch, done)
     runs.write_events(tx, dispatch.run_id, locked, events, dispatch)
@@ -227,13 +228,13 @@ def end(
 
 def cancel(tx: Tx, dispatch: Dispatch) -> None:
     runs.lock(tx, dispatch.run_id)
-    _end(tx, dispatch, "cancelled", sql=_DROP)
+    _end(tx, dispatch, "cancelled", sql=_UNFINISHED)
 
 
 def restart(tx: Tx, dispatch: Dispatch, reason: str) -> Dispatch:
     """Give up an attempt whose inputs are no longer what it was made from, for a new one. Raises Fenced."""
     locked = runs.lock(tx, dispatch.run_id, 1)
-    ended = _end(tx, dispatch, "cancelled", ErrorRecord("restarted", reason), _DROP)
+    ended = _end(tx, dispatch, "cancelled", ErrorRecord("restarted", reason), _UNFINISHED)
     runs.write_events(tx, dispatch.run_id, locked, [Event("step.restarted", data={"reason": reason})], dispatch)
     step = _step(tx, ended.step_id)
     return runs.new_attempt(tx, dispatch.run_id, step.id, step.name, step.item, dispatch.number + 1, redo=ended.redo)

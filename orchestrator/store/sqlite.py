@@ -23,7 +23,7 @@ from orchestrator.store.sql import Tx
 Synchronous = Literal["FULL", "NORMAL"]
 READERS: Final = 4
 # Half of SQLite's default: a small commit touches a dozen pages of different tables, each written whole, and artifacts
-# of 2 KB fill a page instead of leaving half of a larger one empty. (Measured: half the bytes written, 0.7 of the size.)
+# of 2 KB fill a page instead of half of a larger one. (Measured: half the bytes written, 0.7 of the size.)
 PAGE_BYTES: Final = 2048
 _RETRY_SECONDS: Final = 0.02
 _LOCKED: Final = ("locked", "busy")
