@@ -6,7 +6,7 @@ from what the store holds now (threads-and-context §7). Nothing here calls a mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -25,6 +25,7 @@ from orchestrator.values import (
     Artifact,
     ArtifactVersion,
     LeftOut,
+    Manifest,
     NewArtifact,
     Prompt,
     Request,
@@ -36,6 +37,7 @@ from orchestrator.values import (
 )
 
 Action = Literal["run", "reuse", "maybe", "ask", "skip"]
+STALE_KINDS: Final = frozenset({"read", "label", "contract"})
 # What an artifact that does not exist yet is taken to weigh, where its contract sets no limit.
 GUESSED_ARTIFACT_TOKENS: Final = 700
 GUESSED_REPLY_TOKENS: Final = 500
@@ -86,39 +88,68 @@ async def plan_run(services: Services, graph: Graph, run: RunRow) -> Plan:
     """What `resume` and a refresh of everything stale would do to an existing run."""
     hosts = check_models(services, graph, with_key=False)
     rows = {row.name: row for row in await services.store.steps(run.id)}
-    reasons = stale_reasons(graph, tuple(rows.values()))
+    found = differences(graph, tuple(rows.values()))
     sizes = {name: -(-row.head.size * 2 // 7) for name, row in rows.items() if row.head}
-    below = downstream(graph, [name for name, why in reasons.items() if why])
+    below = downstream(graph, [name for name, difference in found.items() if difference.stale])
     steps = []
     for step in graph.steps.values():
-        action, why = _action(rows.get(step.name), reasons.get(step.name, ()), step.name in below)
+        action, why = _action(rows.get(step.name), found.get(step.name, Difference()), step.name in below)
         steps.append(_planned(services.prices, step, sizes, action, why))
     return _plan(graph, steps, hosts)
 
 
-def _action(row: StepRow | None, stale: tuple[str, ...], below: bool) -> tuple[Action, tuple[str, ...]]:
+def _action(row: StepRow | None, difference: Difference, below: bool) -> tuple[Action, tuple[str, ...]]:
     if row is None or row.head is None:
         return "run", (row.error.message,) if row is not None and row.error else ()
     if row.status == "waiting":
         return "ask", (row.error.message,) if row.error else ()
-    if stale:
-        return "run", stale
-    return ("maybe", ("runs if what it reads changes",)) if below else ("reuse", ())
+    if difference.stale:
+        return "run", difference.stale
+    if below:
+        return "maybe", ("runs if what it reads changes",)
+    return "reuse", tuple(f"kept although {reason}" for reason in difference.changed)
 
 
-def stale_reasons(graph: Graph, steps: Sequence[StepRow]) -> dict[str, tuple[str, ...]]:
-    """Why each finished step is stale, by its manifest; empty = what it was made from still stands."""
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How a step's recorded inputs differ from those of now. `stale`: what it read, or a contract; `changed`: how it is
+    made (template, code, model, tools), which is told but redoes nothing by itself (threads-and-context §7)."""
+
+    stale: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+
+def differences(graph: Graph, steps: Sequence[StepRow]) -> dict[str, Difference]:
+    """For each step with a version, what its manifest says about it now; pure."""
     heads = {row.name: row.head for row in steps if row.head is not None}
-    reasons: dict[str, tuple[str, ...]] = {}
+    found: dict[str, Difference] = {}
     for row in steps:
         step = graph.steps.get(row.name)
         if step is None or row.manifest is None or row.head is None:
             continue
         now = manifest(step, heads)
-        reasons[row.name] = () if now.inputs_hash == row.inputs_hash else explain(row.manifest, now)
-        if row.stale and not reasons[row.name]:
-            reasons[row.name] = ("an input was edited while it ran",)
-    return reasons
+        difference = Difference() if now.inputs_hash == row.inputs_hash else _difference(row.manifest, now, step)
+        if row.stale and not difference.stale:
+            difference = Difference(("an input was edited while it ran",), difference.changed)
+        found[row.name] = difference
+    return found
+
+
+def _difference(old: Manifest, new: Manifest, step: StepNode) -> Difference:
+    # A model that is not set here says nothing about the one the step was made with.
+    made = {"definition", "template", "code", "tools"} | ({"model"} if step.model is not None else set())
+    return Difference(
+        explain(_only(old, STALE_KINDS), _only(new, STALE_KINDS)), explain(_only(old, made), _only(new, made))
+    )
+
+
+def _only(whole: Manifest, kinds: Collection[str]) -> Manifest:
+    return Manifest(tuple(entry for entry in whole.entries if entry.kind in kinds))
+
+
+def stale_reasons(graph: Graph, steps: Sequence[StepRow]) -> dict[str, tuple[str, ...]]:
+    """Why each finished step is stale; empty = what it was made from still stands."""
+    return {name: difference.stale for name, difference in differences(graph, steps).items()}
 
 
 def _planned(
