@@ -24,7 +24,7 @@ from orchestrator.ids import canonical_json, variable
 from orchestrator.own_words import Text, locate, stands_in, take_apart, truth_of
 from orchestrator.quantities import Quantity, Role, agrees, role_of
 from orchestrator.rules import show
-from orchestrator.units import MONEY
+from orchestrator.units import MONEY, MONEY_WORDS, TIME, TIME_WORDS
 from orchestrator.values import Artifact, FactBasis, Fault, Statement
 from orchestrator.wording import means_null, quote
 
@@ -196,13 +196,25 @@ class _Check:
     def basis(self, name: str, value: Any) -> FactBasis | None:
         """Why a scalar is believed: the labelled statement first, then the others in order."""
         role, label = role_of(name), _label(name)
-        for said in sorted(self.said, key=lambda s: s.label != label):
+        for said in self._heard(label):
             span = locate(value, said.text, role, labelled=said.label == label)
             if span is not None:
                 words = quote(said.text.folded, span, QUOTE_LENGTH)
                 known = said.statement.kind == "record"
                 return FactBasis("record" if known else "stated", words, said.statement.source)
         return None
+
+    def _heard(self, label: str) -> list[_Said]:
+        """The statements that may hold a field's fact.
+
+        Where an input answers this very field, no other input does: a rival's price quoted in the brief is no budget
+        of a customer who wrote "not set yet". What is said later in the conversation counts in any case.
+        """
+        answers = [said for said in self.said if said.label == label]
+        others = [said for said in self.said if said.label != label and not said.statement.guarded]
+        if any(said.statement.kind == "input" for said in answers):
+            others = [said for said in others if said.statement.kind != "input"]
+        return [*answers, *others]
 
     def _replaced(self, name: str, shape: _Shape, path: str, value: Any) -> tuple[Any, FactBasis | None]:
         """The customer's own one-line answer to this field, in the form the field takes; null where there is none."""
@@ -222,6 +234,8 @@ def _is_line(text: str) -> bool:
 def _converted(said: _Said, value: Any, role: Role, shape: _Shape) -> Any:
     """A statement as a value of the field: one of its options, a number in the right unit, yes or no, or its words."""
     text = said.statement.text.strip()
+    if role.kinds and not (said.text.quantities or said.text.dates):
+        return None  # "We have not set one yet" is no budget
     if shape.options:
         return next(
             (option for option in shape.options if isinstance(option, str) and _keys(option) == _keys(text)), None
@@ -368,7 +382,12 @@ def facts_block(contract: Contract, statements: Sequence[Statement]) -> str | No
     marked = _marked(contract)
     if not marked:
         return None
-    known = [s for s in statements if s.label and _is_line(s.text) and not means_null(s.text)]
+    asked = {_label(path) for path in marked}
+    known = [
+        s
+        for s in statements
+        if s.label and _is_line(s.text) and not means_null(s.text) and (not s.guarded or _label(s.label) in asked)
+    ]
     lines = [
         _known_line("Stated by the customer", [s for s in known if s.sent and s.kind != "record"]),
         _known_line("On record", [s for s in known if s.sent and s.kind == "record"]),
@@ -406,16 +425,30 @@ def _may_hold(name: str, shape: _Shape, statement: Statement, text: Text) -> boo
     role = role_of(name)
     if _label(statement.label or "") == _label(name):
         return True
+    if statement.guarded:
+        return False
     if role.words & {word.key for word in text.words}:
         return True
     short = bool(statement.label) and _is_line(statement.text) and len(text.words) <= 5
-    units = {quantity.unit for quantity in text.quantities}
     if "money" in role.kinds:
-        return bool(units & MONEY) or (not short and None in units)
+        return any(_may_be_money(quantity, short=short) for quantity in text.quantities)
     if "date" in role.kinds:
-        return bool(text.dates) or (not short and bool(units))
+        return bool(text.dates) or (not short and _may_be_time(text))
     if "percent" in role.kinds:
-        return "percent" in units
+        return any(quantity.unit == "percent" for quantity in text.quantities)
     if shape.kinds and shape.kinds <= {"number", "integer"}:
-        return not short and bool(units)
+        return not short and bool(text.quantities)
     return not short and bool(text.words)
+
+
+def _may_be_money(quantity: Quantity, *, short: bool) -> bool:
+    """In a currency; or, in a free text, a number of nothing ("40k for it")."""
+    if quantity.unit is None:
+        return not short and (not quantity.nouns or bool(MONEY_WORDS & quantity.beside))
+    return quantity.unit in MONEY
+
+
+def _may_be_time(text: Text) -> bool:
+    """A period, a year, or a word that tells a time without a figure."""
+    told = any(quantity.unit in TIME or not (quantity.unit or quantity.nouns) for quantity in text.quantities)
+    return told or any(word.key in TIME_WORDS for word in text.words)

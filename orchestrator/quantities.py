@@ -306,6 +306,8 @@ def _with_words(text: str, found: Iterator[Quantity]) -> Iterator[Quantity]:
         nouns = tuple(_run(_NEAR.findall(after[1:] if re.match(r"-\w", after) else after), 3))
         lead = _NEAR.findall(text[max(low, start - 60) : start])
         before = tuple(_run(list(reversed(lead)), 4, before=True))
+        if text[quantity.start : quantity.end].lower() == "one" and not nouns:
+            continue  # "we have not set one", "one of our rooms"
         per = quantity.per or frozenset(ADVERBS[word] for word in (*before, *nouns) if word in ADVERBS)
         yield replace(quantity, nouns=nouns, before=before, per=per)
 

@@ -83,6 +83,7 @@ MEASURES: Final = _table(
 
 UNITS: Final[Mapping[str, str]] = CURRENCIES | PERIODS | MEASURES
 MONEY: Final = frozenset(CURRENCIES.values()) | frozenset(SIGNS.values())
+TIME: Final = frozenset(PERIODS.values())
 
 ADVERBS: Final = {
     "hourly": "hour", "daily": "day", "weekly": "week", "monthly": "month", "quarterly": "quarter", "yearly": "year",
@@ -133,4 +134,9 @@ PERCENT_WORDS: Final = word_set("percent percentage pct share ratio margin disco
 DATE_WORDS: Final = word_set(
     "date day launch deadline year founded since start started end due opening opened birthday birth release "
     "established"
+)
+TIME_WORDS: Final = word_set(
+    "january february march april june july august september october november december spring summer autumn winter "
+    "monday tuesday wednesday thursday friday saturday sunday christmas easter soon asap tomorrow next season "
+    "week month quarter year januar februar märz mai juni juli oktober dezember frühling sommer herbst bald sofort"
 )

@@ -145,13 +145,18 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Words of the customer (or of the record) that a customer fact may be found in. `label` names the fact, if known."""
+    """Words of the customer (or of the record) that a customer fact may be found in. `label` names the fact, if known.
+
+    `guarded`: an input that says what it must not be used for (an agency's notes, a price list). It answers the field
+    of its own name and no other.
+    """
 
     source: str
     text: str
     kind: Literal["input", "turn", "record"] = "input"
     label: str | None = None
     sent: bool = False
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

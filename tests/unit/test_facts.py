@@ -241,6 +241,27 @@ def test_an_answer_is_taken_over_only_where_it_has_one_meaning(field: str, wrong
     assert check({field: wrong}, given_input(field, said)).value[field] == right
 
 
+OFFER = Statement("idea", "Norvik offered it for 64,000 pounds plus 997 dollars a week.", "input", "idea", True)
+
+
+def test_R004_a_quoted_offer_is_no_budget_of_a_customer_who_answered_that_question() -> None:
+    answer = given_input("customer-budget", "We have not set one. The board decides in January.")
+    result = check({"customer_budget": "997 USD/week"}, OFFER, answer)
+    assert result.value["customer_budget"] is None
+    assert result.facts == {}
+    assert result.dropped[0].instead is None  # an answer without a figure is no budget either
+    turn = Statement("message 1", "We can do 997 dollars a week.", "turn")
+    later = check({"customer_budget": "997 USD/week"}, OFFER, answer, turn)
+    assert later.facts["customer_budget"].source == "message 1"
+
+
+def test_R004_a_guarded_input_states_nothing_about_the_customer() -> None:
+    notes = Statement("research", "MatTime asks 89 EUR a month.", "input", "research", True, guarded=True)
+    assert check({"customer_budget": "89 EUR/month"}, IDEA, notes).value["customer_budget"] is None
+    budget = Statement("customer-budget", "89 EUR a month", "input", "customer-budget", True, guarded=True)
+    assert check({"customer_budget": "89 EUR/month"}, IDEA, budget).value["customer_budget"] == "89 EUR/month"
+
+
 def test_a_null_of_the_model_stays_null() -> None:
     assert check({}, given_input("customer-budget", "5000 USD")).value["customer_budget"] is None
 
@@ -338,6 +359,25 @@ def test_a_free_text_may_hold_the_answer_so_nothing_is_claimed() -> None:
 def test_a_free_text_without_figures_states_no_budget_and_no_date() -> None:
     turn = Statement("message 1", "We want a nicer way for our people to book classes.", "turn", None, True)
     assert facts_block(ASKS, [turn]) == "[Known about the customer]\nNot stated by the customer: budget, launch date"
+
+
+def test_a_count_of_something_is_no_budget_and_no_date() -> None:
+    turn = Statement("message 1", "We have 14 therapists and about 2,900 patients.", "turn", None, True)
+    assert facts_block(ASKS, [turn]) == "[Known about the customer]\nNot stated by the customer: budget, launch date"
+
+
+@pytest.mark.parametrize("when", ["before the autumn rush", "in 3 months", "as soon as it works", "on 1 March"])
+def test_a_time_in_words_may_be_the_date(when: str) -> None:
+    turn = Statement("message 1", f"It should be open to patients {when}.", "turn", None, True)
+    assert facts_block(ASKS, [turn]) == "[Known about the customer]\nNot stated by the customer: budget"
+
+
+def test_a_guarded_input_answers_nothing_but_its_own_name() -> None:
+    notes = Statement(
+        "research", "MatTime asks 89 EUR a month since 1 May 2026.", "input", "research", True, guarded=True
+    )
+    told = facts_block(ASKS, [notes]) or ""
+    assert told.splitlines()[-1] == "Not stated by the customer: business, members, budget, launch date"
 
 
 def test_an_input_that_says_unknown_is_not_stated() -> None:

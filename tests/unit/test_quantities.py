@@ -80,7 +80,10 @@ def test_units(text: str, value: int, unit: str | None, per: set[str]) -> None:
     assert quantity.per == frozenset(per)
 
 
-@pytest.mark.parametrize("text", ["24/7", "v2.0", "B2B", "3.11.2", "1st", "300members", "Q3", "no numbers", "3D"])
+@pytest.mark.parametrize(
+    "text",
+    ["24/7", "v2.0", "B2B", "3.11.2", "1st", "300members", "Q3", "no numbers", "3D", "not set one", "one of us"],
+)
 def test_what_is_part_of_a_name_is_no_number(text: str) -> None:
     assert take_apart(text).quantities == ()
 
