@@ -373,11 +373,11 @@ def test_a_time_in_words_may_be_the_date(when: str) -> None:
 
 
 def test_a_guarded_input_answers_nothing_but_its_own_name() -> None:
-    notes = Statement(
-        "research", "MatTime asks 89 EUR a month since 1 May 2026.", "input", "research", True, guarded=True
-    )
+    notes = Statement("research", "MatTime asks 89 EUR a month.", "input", "research", True, guarded=True)
     told = facts_block(ASKS, [notes]) or ""
-    assert told.splitlines()[-1] == "Not stated by the customer: business, members, budget, launch date"
+    assert told.splitlines()[1:] == ["Not stated by the customer: business, members, budget, launch date"]
+    budget = Statement("customer-budget", "40k EUR", "input", "customer-budget", True, guarded=True)
+    assert "Stated by the customer: budget: 40k EUR" in (facts_block(ASKS, [budget]) or "").splitlines()
 
 
 def test_an_input_that_says_unknown_is_not_stated() -> None:
