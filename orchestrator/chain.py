@@ -146,6 +146,7 @@ class Endpoints:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Literal["server", "replay"]] = {}
+        self._lost: set[tuple[str, str]] = set()
 
     def mode(self, provider: Provider, model: str) -> Literal["server", "replay", "auto"]:
         traits = provider.traits
@@ -155,6 +156,14 @@ class Endpoints:
 
     def learn(self, provider: Provider, model: str, mode: Literal["server", "replay"]) -> None:
         self._known[(provider.traits.base_url, model)] = mode
+
+    def lost(self, provider: Provider, model: str) -> None:
+        """An id was not known there. Once, it expired; twice, where no id was ever known, nothing is kept there."""
+        key = (provider.traits.base_url, model)
+        if self.mode(provider, model) == "auto":
+            if key in self._lost:
+                self.learn(provider, model, "replay")
+            self._lost.add(key)
 
 
 # --- pure: what the recorded calls say --------------------------------------------------------------------------------
@@ -182,7 +191,18 @@ def next_move(calls: Sequence[CallRow], opening: TextItem, source: CallSource = 
         return Answer(last)
     if last.done is not None and last.done.outcome == "reask":
         return Send("REASK", last.done.follow)
-    return Send(last.sent.source, last.sent.items, _replay_reason(last), 2 if _cut_off(last) else 1)
+    tries = turn(calls)
+    reason = next((reason for call in tries if (reason := _replay_reason(call))), "")
+    return Send(last.sent.source, last.sent.items, reason, 2 if any(map(_cut_off, tries)) else 1)
+
+
+def turn(calls: Sequence[CallRow]) -> tuple[CallRow, ...]:
+    """The tries of the turn under way: all calls after the last one that the thread holds.
+
+    What one of them has found out (the chain is lost, the cap too low) holds for those after it, also over a restart.
+    """
+    start = max((at + 1 for at, call in enumerate(calls) if in_transcript(call)), default=0)
+    return tuple(calls[start:])
 
 
 def _cut_off(call: CallRow) -> bool:
@@ -268,8 +288,6 @@ class Chain:
         await self.recorder.sent(sent)
         self.calls.append(CallRow(sent, None))
         self._event("call.sent", seq=sent.seq, source=sent.source, rung=rung, estimate_tokens=sent.estimate_tokens)
-        if move.replay:
-            self._event("step.rebuilt", reason=move.replay)
         started = self.clock.monotonic()
         try:
             reply = await respond(
@@ -365,9 +383,11 @@ class Chain:
         )  # fmt: skip
         if failure.kind not in REPLAY_REASONS or sent.rung == "replay" or is_synthetic(sent.previous):
             raise ChainStopped(failure, done)
-        if failure.kind == "chain_unsupported" or self.endpoints.mode(self.provider, self.policy.model) == "auto":
+        if failure.kind == "chain_unsupported":
             self.endpoints.learn(self.provider, self.policy.model, "replay")
-        await self._record(done)
+        else:
+            self.endpoints.lost(self.provider, self.policy.model)
+        await self._rebuild(done)
 
     async def _weigh(self, sent: SentCall, request: Request, reply: Reply, seconds: float) -> Finished | None:
         cost = self.prices.cost(sent.provider, sent.model, reply.usage) if reply.usage else None
@@ -387,7 +407,7 @@ class Chain:
             ignored = self._echo_fault(request, reply)
             if ignored:
                 self.endpoints.learn(self.provider, self.policy.model, "replay")
-                await self._record(replace(done, outcome="discarded", reason=ignored))
+                await self._rebuild(replace(done, outcome="discarded", reason=ignored))
                 return None
             self.endpoints.learn(self.provider, self.policy.model, "server")
         if reply.status == "incomplete":
@@ -411,8 +431,7 @@ class Chain:
         """One redo from the parent with a higher cap; a cut-off reply is never chained on and never repaired."""
         reason = reply.incomplete_reason or "unknown reason"
         done = replace(done, outcome="cut_off", reason=reason)
-        before = self.calls[-2] if len(self.calls) > 1 else None
-        if reason != "max_output_tokens" or (before is not None and _cut_off(before)):
+        if reason != "max_output_tokens" or any(map(_cut_off, turn(self.calls))):
             raise ChainStopped(
                 StepFailed(
                     f"the reply was cut off ({reason}) at a cap of {request.max_output_tokens} output tokens",
@@ -439,8 +458,14 @@ class Chain:
         await self._record(replace(done, outcome="reask", follow=(TextItem((verdict.feedback,)),), reason=reason))
         return None
 
-    async def _record(self, done: DoneCall) -> None:
-        await self.recorder.done(done, ())
+    async def _rebuild(self, done: DoneCall) -> None:
+        """The chain does not hold: the next call brings everything along, and the trace says why."""
+        self._event("step.rebuilt", reason=done.reason)
+        seq = self.calls[-1].sent.seq
+        await self._record(done, Event("chain_rebuilt", data={"reason": done.reason, "seq": seq}))
+
+    async def _record(self, done: DoneCall, *events: Event) -> None:
+        await self.recorder.done(done, events)
         self.calls[-1] = replace(self.calls[-1], done=done)
         self._done_event(done)
 

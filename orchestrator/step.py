@@ -16,7 +16,7 @@ from orchestrator.chain import Chain, ChainStopped, Endpoints, Finished, Policy,
 from orchestrator.clock import Clock
 from orchestrator.context import build_context
 from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, StepFailed, StoreError
-from orchestrator.facts import check_facts
+from orchestrator.facts import Dropped, check_facts
 from orchestrator.graph import Graph, Read, StepNode
 from orchestrator.ids import keyed_hash, synthetic_thread_id, variable
 from orchestrator.output import feedback, judge, run_checks, schema_faults
@@ -313,17 +313,26 @@ def _checker(walk: Walk, context: Context, snapshot: Snapshot) -> Checker:
         if judged.faults:
             return Verdict(faults=judged.faults, feedback=feedback(judged.faults, contract.form))
         facts = check_facts(contract, judged.value, context.statements, _sources(step, snapshot))
-        asserted = any(c.done and "customer_fact:" in c.done.reason for c in calls)
+        # One re-ask asserts it; after that, or with none left, the value is good without it: it is null already.
+        asserted = count_reasks(calls) >= step.reasks or any(
+            c.done and "customer_fact:" in c.done.reason for c in calls
+        )
         faults = () if asserted else facts.faults
         faults = (*faults, *schema_faults(contract, facts.value)) or await run_checks(
             step.checks, facts.value, reads, contract=contract
         )
         if faults:
             return Verdict(faults=faults, feedback=feedback(faults, contract.form))
-        notes = tuple(f"{d.path}: {d.value!r} is not in the customer's words; set to null" for d in facts.dropped)
+        notes = tuple(_dropped_note(d) for d in facts.dropped)
         return Verdict(facts.value, contract.dump(facts.value), dict(facts.facts), notes=notes)
 
     return check
+
+
+def _dropped_note(drop: Dropped) -> str:
+    """What became of a value the customer's words do not hold: their own answer instead, or null."""
+    instead = "null" if drop.instead is None else f"their own answer, {drop.instead!r}"
+    return f"{drop.path}: {drop.value!r} is not in the customer's words; set to {instead}"
 
 
 def _sources(step: StepNode, snapshot: Snapshot) -> list[tuple[Read, Artifact]]:
@@ -358,7 +367,7 @@ async def _commit_model(
         facts=verdict.facts,
     )
     calls = [*(c.done for c in finished.calls if c.done), finished.done]
-    return await _commit(walk, artifact, finished.done, base_head, calls, count_reasks(finished.calls))
+    return await _commit(walk, artifact, finished.done, base_head, calls, count_reasks(finished.calls), verdict.notes)
 
 
 # --- a step in plain Python -------------------------------------------------------------------------------------------
@@ -436,6 +445,7 @@ async def _commit(
     base_head: str | None,
     calls: Sequence[DoneCall],
     reasks: int,
+    notes: Sequence[str] = (),
 ) -> tuple[Dispatch, ...]:
     usage = sum((c.usage for c in calls if c.usage), Usage())
     costs = [c.cost_usd for c in calls]
@@ -455,7 +465,10 @@ async def _commit(
             done=done,
             children=walk.graph.children[walk.step.name],
             base_head=base_head,
-            events=(Event("step.done", walk.step.name, walk.dispatch.item, summary),),
+            events=(
+                *(Event("step.note", data={"text": note}) for note in notes),
+                Event("step.done", data=summary),
+            ),
         )
     )
     return _after_commit(walk, result, summary)
