@@ -41,7 +41,7 @@ def build_context(
     check_contracts(step, chosen)
     turns, dropped = fit_conversation(step.conversation, snapshot.conversation, snapshot.conversation_total)
     artifacts = tuple(artifact_block(entry) for entry in chosen)
-    said = statements(chosen, snapshot, turns)
+    said = statements(graph, chosen, snapshot, turns)
     material = (*artifacts, *turn_blocks(step.conversation, turns))
     sensitivity = highest(block.sensitivity for block in material)
     facts = _facts(step, said, sensitivity)

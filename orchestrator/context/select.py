@@ -104,7 +104,9 @@ def _fields_left(read: Read) -> Iterator[LeftOut]:
 # --- what the customer said -------------------------------------------------------------------------------------------
 
 
-def statements(chosen: Sequence[Chosen], snapshot: Snapshot, sent: Sequence[Message]) -> tuple[Statement, ...]:
+def statements(
+    graph: Graph, chosen: Sequence[Chosen], snapshot: Snapshot, sent: Sequence[Message]
+) -> tuple[Statement, ...]:
     """The customer's own words: inputs they gave (a default is nobody's word), their turns, the run's message.
 
     To these comes what is on record in the reads: customer facts that a person wrote into them, and facts found earlier
@@ -112,7 +114,7 @@ def statements(chosen: Sequence[Chosen], snapshot: Snapshot, sent: Sequence[Mess
     """
     read = {entry.read.name for entry in chosen}
     given = [
-        Statement(name, artifact.body.decode("utf-8", "replace"), "input", name, name in read)
+        Statement(name, artifact.body.decode("utf-8", "replace"), "input", name, name in read, _guarded(graph, name))
         for name, artifact in snapshot.record.items()
         if not _is_default(name, artifact.version, snapshot)
     ]
@@ -125,6 +127,11 @@ def statements(chosen: Sequence[Chosen], snapshot: Snapshot, sent: Sequence[Mess
     said = (*given, *turns, *message)
     sources = {statement.source for statement in said}
     return (*said, *(record for entry in chosen for record in _on_record(entry, sources)))
+
+
+def _guarded(graph: Graph, name: str) -> bool:
+    """Whether an input says what it must not be used for: then it answers only the field of its own name."""
+    return name in graph.inputs and bool(graph.inputs[name].contract.not_for)
 
 
 def _on_record(entry: Chosen, sources: Collection[str]) -> Iterator[Statement]:
