@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic import BaseModel, ValidationError
@@ -203,6 +204,14 @@ def json_schema_faults(schema: Mapping[str, Any], value: Any) -> tuple[SchemaFau
 
 
 def _validator(schema: Mapping[str, Any]) -> Any:
+    kind, formats, registry = _dialect()
+    return kind(dict(schema), format_checker=formats, registry=registry)
+
+
+@cache
+def _dialect() -> tuple[Any, Any, Any]:
+    """Draft 2020-12 with linear-time patterns, the formats that need no extras, and nothing to fetch from. Made once:
+    building a validator class takes longer than most validations."""
     from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.exceptions import ValidationError as Error
     from jsonschema.validators import extend
@@ -216,7 +225,7 @@ def _validator(schema: Mapping[str, Any]) -> Any:
     formats.checks("date-time", raises=ValueError)(_is_datetime)
     linear: Any = extend(Draft202012Validator, {"pattern": pattern})  # type: ignore[no-untyped-call]
     registry: Registry[Any] = Registry()  # empty: nothing is ever fetched
-    return linear(dict(schema), format_checker=formats, registry=registry)
+    return linear, formats, registry
 
 
 def _is_datetime(value: object) -> bool:
