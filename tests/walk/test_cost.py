@@ -1,0 +1,332 @@
+"""Money, end to end: what each call cost, what a step and a run cost, and the cap that is never passed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import BudgetExceeded
+from orchestrator.plan import plan_new
+from orchestrator.providers.base import Listener, no_listener
+from orchestrator.providers.scripted import ScriptedProvider
+from orchestrator.trace.documents import run_document
+from orchestrator.values import BudgetRow, Reply, Request
+from tests.walk.harness import House, Seen
+
+# Dollars per million tokens: the rates of field case A23.
+PRICES = """
+user = "ana"
+[providers.acme]
+kind = "scripted"
+[prices."priced"]
+input = "2.00"
+cached = "0.20"
+output = "10.00"
+"""
+PIPELINE = """
+version: 1
+pipeline: money
+inputs:
+  order: {{type: text, about: "What was ordered."}}
+models:
+  default: {{use: "{model}", max_output_tokens: 1000}}
+{budget}
+artifacts:
+  price: {{about: "What the order costs.", not_for: none, schema: {{
+    type: object, properties: {{cost: {{type: integer}}}}, required: [cost], additionalProperties: false}}}}
+  note: {{about: "A note for the customer.", not_for: none, schema: text}}
+steps:
+{steps}
+"""
+STEPS = """
+  price: {reads: [order], prompt: "What does it cost?"}
+  letter: {reads: [price], produces: note, prompt: "Write the letter."}
+"""
+
+
+def usage(given: int, out: int = 0, cached: int = 0) -> dict[str, int]:
+    return {"input_tokens": given, "output_tokens": out, "cached_tokens": cached}
+
+
+def answer(cost: object, **used: int) -> dict[str, Any]:
+    return {"json": {"cost": cost}, "usage": usage(**used)}
+
+
+def house(
+    folder: Path, script: Any, *, model: str = "acme:priced", budget: str = "", steps: str = STEPS, **options: Any
+) -> House:
+    pipeline = PIPELINE.format(model=model, budget=f"budget: {budget}" if budget else "", steps=steps.strip("\n"))
+    provider = script if isinstance(script, ScriptedProvider) else ScriptedProvider(script, name="acme", **options)
+    return House(folder, pipeline, provider, files={"orchestrator.toml": PRICES})
+
+
+def run(there: House, **options: Any) -> Seen:
+    return asyncio.run(there.run({"order": "two lamps"}, **options))
+
+
+def costs(seen: Seen, step: str) -> list[Decimal | None]:
+    return [call.done.cost_usd if call.done else None for call in seen.calls(step)]
+
+
+def document(seen: Seen) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = run_document(seen.row, tuple(seen.steps.values()), {}, {})["run"]
+    return found
+
+
+def budget(there: House) -> BudgetRow:
+    async def ask() -> BudgetRow:
+        async with there.services() as (services, _):
+            return await services.store.budget((await services.store.run("last")).id)
+
+    return asyncio.run(ask())
+
+
+LETTER = [{"text": "It costs 24 USD.", "usage": usage(given=100, out=10)}]
+
+
+# --- what it cost -----------------------------------------------------------------------------------------------------
+
+
+def test_A23_cached_tokens_are_priced_once_and_at_their_own_rate(tmp_path: Path) -> None:
+    """(9637 - 4352) × $2.00/M + 4352 × $0.20/M = $0.0114404, in the call, the step, the run and its document."""
+    there = house(tmp_path, {"price": [answer(24, given=9637, cached=4352)], "letter": LETTER})
+    seen = run(there)
+    assert costs(seen, "price") == [Decimal("0.0114404")]
+    assert seen.steps["price"].cost_usd == Decimal("0.0114404")
+    assert seen.steps["letter"].cost_usd == Decimal("0.0003")
+    written = document(seen)
+    assert written["cost_usd"] == "0.0117404"
+    assert written["cost_partial"] is False
+    assert written["usage"] == {"input_tokens": 9737, "cached_tokens": 4352, "output_tokens": 10}
+    done = next(event.data for event in there.events if event.kind == "run.done")
+    assert Decimal(str(done["cost_usd"])) == Decimal("0.0117404")
+
+
+def test_A23_three_tries_of_which_two_were_rejected_cost_the_sum_of_three(tmp_path: Path) -> None:
+    tries = [answer("dear", given=1000, out=10), answer(None, given=1100, out=20), answer(24, given=1200, out=30)]
+    seen = run(house(tmp_path, {"price": tries, "letter": LETTER}))
+    assert costs(seen, "price") == [Decimal("0.0021"), Decimal("0.0024"), Decimal("0.0027")]
+    assert seen.steps["price"].cost_usd == Decimal("0.0072")
+    assert seen.steps["price"].usage.input_tokens == 3300
+    assert document(seen)["cost_usd"] == "0.0075"
+
+
+def test_A23_a_step_whose_every_reply_was_rejected_is_charged_for_them_all(tmp_path: Path) -> None:
+    there = house(tmp_path, {"price": [answer("dear", given=1000, out=10)] * 9, "letter": LETTER})
+    seen = run(there)
+    assert seen.steps["price"].status == "failed"
+    assert len(there.requests()) == 3
+    assert seen.steps["price"].cost_usd == 3 * Decimal("0.0021")
+    assert document(seen)["cost_usd"] == "0.0063"
+    assert budget(there) == BudgetRow(None, Decimal("0.0063"), Decimal(0))
+
+
+def test_replies_that_were_cut_off_or_thrown_away_are_charged(tmp_path: Path) -> None:
+    half = {"text": "{", "status": "incomplete", "usage": usage(given=1000, out=1000)}
+    seen = run(house(tmp_path, {"price": [half, answer(24, given=1000, out=10)], "letter": LETTER}))
+    assert costs(seen, "price") == [Decimal("0.012"), Decimal("0.0021")]
+    assert seen.steps["price"].cost_usd == Decimal("0.0141")
+
+
+def test_an_attempt_that_failed_stays_on_the_bill_when_the_step_is_resumed(tmp_path: Path) -> None:
+    there = house(tmp_path, {"price": [answer("dear", given=1000, out=10)] * 3, "letter": LETTER})
+    run(there)
+    there.provider = ScriptedProvider({"price": [answer(24, given=500, out=1)], "letter": LETTER}, name="acme")
+    seen = asyncio.run(there.resume())
+    assert seen.status == "succeeded"
+    assert seen.steps["price"].cost_usd == 3 * Decimal("0.0021") + Decimal("0.00101")
+    assert seen.steps["price"].calls == 4
+
+
+def test_A23_an_unknown_price_is_null_and_the_total_is_marked_partial(tmp_path: Path) -> None:
+    script = {"price": [answer(24, given=1000, out=10)], "letter": LETTER}
+    seen = run(house(tmp_path, script, model="acme:nobody-knows", budget="{usd: 1, unpriced: allow}"))
+    assert seen.status == "succeeded"
+    assert costs(seen, "price") == [None]
+    assert (seen.steps["price"].cost_usd, seen.steps["price"].cost_partial) == (None, True)
+    written = document(seen)
+    assert (written["cost_usd"], written["cost_partial"]) == (None, True)
+    assert written["steps"][0]["cost_usd"] is None
+
+
+def test_A23_one_unknown_price_among_known_ones_leaves_a_sum_that_says_so(tmp_path: Path) -> None:
+    steps = """
+  price: {reads: [order], prompt: "What does it cost?"}
+  letter: {reads: [price], produces: note, prompt: "Write the letter.", model: odd}
+"""
+    there = house(tmp_path, {"price": [answer(24, given=1000, out=10)], "letter": LETTER}, steps=steps)
+    there.write("walk.yaml", there.pipeline.replace("models:\n", 'models:\n  odd: {use: "acme:nobody-knows"}\n'))
+    written = document(run(there))
+    assert (written["cost_usd"], written["cost_partial"]) == ("0.0021", True)
+    assert [step["cost_partial"] for step in written["steps"]] == [False, True]
+
+
+def test_A23_a_cap_refuses_what_it_cannot_price_unless_told_otherwise(tmp_path: Path) -> None:
+    script = {"price": [answer(24, given=1000, out=10)], "letter": LETTER}
+    there = house(tmp_path, script, model="acme:nobody-knows", budget="{usd: 1}")
+    seen = run(there)
+    assert there.requests() == []
+    assert seen.status == "paused"
+    assert seen.row.error is not None
+    assert seen.row.error.exit_code == 5
+    assert "acme:nobody-knows" in seen.row.error.message
+    assert '[prices."nobody-knows"]' in (seen.row.error.hint or "")
+
+
+def test_usage_that_was_not_reported_is_charged_as_it_was_reserved(tmp_path: Path) -> None:
+    """S31: what is not known is never taken for nothing."""
+    there = house(tmp_path, {"price": [{"json": {"cost": 24}, "usage": None}], "letter": LETTER})
+    seen = run(there)
+    assert (seen.steps["price"].cost_usd, seen.steps["price"].cost_partial) == (None, True)
+    reserved = seen.calls("price")[0].sent.reserve_usd
+    assert reserved is not None
+    assert reserved > Decimal("0.01")
+    assert budget(there).spent_usd == reserved + Decimal("0.0003")
+
+
+def test_a_call_that_may_have_been_billed_is_charged_in_full_and_one_that_was_refused_is_free(tmp_path: Path) -> None:
+    """S31: a timed-out try may be billed; a refusal is not."""
+    broken = [{"error": "connection", "retry_after": 0}] * 5
+    lost = house(tmp_path / "lost", {"price": broken, "letter": LETTER})
+    seen = run(lost)
+    reserved = seen.calls("price")[0].sent.reserve_usd
+    assert seen.steps["price"].error is not None
+    assert seen.steps["price"].error.exit_code == 6
+    assert (seen.steps["price"].cost_usd, seen.steps["price"].cost_partial) == (None, True)
+    assert budget(lost) == BudgetRow(None, reserved or Decimal(-1), Decimal(0))
+    refused = house(tmp_path / "refused", {"price": [{"error": "auth"}], "letter": LETTER})
+    seen = run(refused)
+    assert (seen.steps["price"].cost_usd, seen.steps["price"].cost_partial) == (Decimal(0), False)
+    assert budget(refused).spent_usd == 0
+
+
+# --- the cap ----------------------------------------------------------------------------------------------------------
+
+# The most a reply can cost: 1000 tokens at $10/M, besides the input.
+REPLY = Decimal("0.01")
+
+
+def test_S31_a_call_whose_worst_case_passes_the_cap_is_not_sent_and_the_run_pauses(tmp_path: Path) -> None:
+    """The first call reserves a little over a cent and costs a tenth of it; what is left does not hold a second."""
+    there = house(tmp_path, {"price": [answer(24, given=100, out=100)], "letter": LETTER}, budget="{usd: 0.0115}")
+    seen = run(there)
+    assert [request.step for request in there.requests()] == ["price"]
+    reserved = seen.calls("price")[0].sent.reserve_usd
+    assert reserved is not None
+    assert REPLY < reserved <= Decimal("0.0115")
+    assert seen.status == "paused"
+    error = seen.row.error
+    assert error is not None
+    assert (error.code, error.exit_code) == ("budget", BudgetExceeded.exit_code) == ("budget", 5)
+    assert "$0.0012 is spent" in error.message
+    assert "the cap is $0.0115" in error.message
+    assert "--cap" in (error.hint or "")
+    assert seen.steps["letter"].status in ("ready", "pending")
+    assert budget(there) == BudgetRow(Decimal("0.0115"), Decimal("0.0012"), Decimal(0))
+
+
+def test_a_paused_run_goes_on_with_a_higher_cap_and_pays_nothing_twice(tmp_path: Path) -> None:
+    there = house(tmp_path, {"price": [answer(24, given=100, out=100)], "letter": LETTER}, budget="{usd: 0.0115}")
+    run(there)
+    assert asyncio.run(there.resume()).status == "paused"
+    assert len(there.requests()) == 1
+    seen = asyncio.run(there.resume(cap_usd=Decimal("1.00")))
+    assert seen.status == "succeeded"
+    assert seen.row.error is None
+    assert seen.row.cap_usd == Decimal("1.00")
+    assert [request.step for request in there.requests()] == ["price", "letter"]
+    assert document(seen)["cost_usd"] == "0.0015"
+
+
+def test_a_cap_reached_between_two_calls_of_a_step_goes_on_in_its_chain(tmp_path: Path) -> None:
+    tries = [answer("dear", given=1000, out=1000), answer(24, given=1000, out=10)]
+    there = house(tmp_path, {"price": tries, "letter": LETTER}, budget="{usd: 0.0115}")
+    seen = run(there)
+    assert seen.status == "paused"
+    assert len(there.requests()) == 1
+    seen = asyncio.run(there.resume(cap_usd=Decimal(1)))
+    assert seen.status == "succeeded"
+    first, second, _ = there.requests()
+    assert second.thread == seen.calls("price")[0].done.response_id  # type: ignore[union-attr]
+    assert [call.sent.source for call in seen.calls("price")] == ["NEXT_STEP", "REASK"]
+    assert seen.steps["price"].attempt == 1
+    assert first.items != second.items
+
+
+@pytest.mark.parametrize("at", ["the first call", "a later call", "an unknown price"])
+def test_on_exceed_fail_fails_the_step_and_the_run(tmp_path: Path, at: str) -> None:
+    cap = "0.0115" if at == "a later call" else "0.005"
+    model = "acme:nobody-knows" if at == "an unknown price" else "acme:priced"
+    tries = [answer("dear", given=1000, out=1000), answer(24, given=1000, out=10)]
+    there = house(tmp_path, {"price": tries, "letter": LETTER}, model=model, budget=f"{{usd: {cap}, on_exceed: fail}}")
+    seen = run(there)
+    assert len(there.requests()) == (1 if at == "a later call" else 0)
+    assert seen.status == "failed"
+    assert seen.steps["price"].status == "failed"
+    assert seen.steps["letter"].status == "pending"
+    assert seen.row.error is not None
+    assert (seen.row.error.code, seen.row.error.exit_code) == ("budget", 5)
+    assert budget(there).reserved_usd == 0
+
+
+def test_the_cap_given_with_the_command_wins_over_the_pipelines(tmp_path: Path) -> None:
+    script = {"price": [answer(24, given=100, out=100)], "letter": LETTER}
+    assert run(house(tmp_path / "a", script, budget="{usd: 0.0001}"), cap_usd=Decimal(1)).status == "succeeded"
+    assert run(house(tmp_path / "b", script, budget="{usd: 1}"), cap_usd=Decimal("0.0001")).status == "paused"
+
+
+class Gathering(ScriptedProvider):
+    """Holds every request back until nothing more arrives, so that all of them are in flight at once."""
+
+    most = 0
+    flying = 0
+
+    async def respond(self, request: Request, listener: Listener = no_listener) -> Reply:
+        self.flying += 1
+        self.most = max(self.most, self.flying)
+        await asyncio.sleep(0.3)
+        self.flying -= 1
+        return await super().respond(request, listener)
+
+
+def test_S31_calls_in_flight_at_once_never_hold_more_than_the_cap(tmp_path: Path) -> None:
+    """Twenty steps are ready at once; each may cost a little over a cent, and the cap holds three of them."""
+    steps = "".join(f'  s{n}: {{reads: [order], produces: note, prompt: "Say it."}}\n' for n in range(20))
+    provider = Gathering(lambda request, items: {"text": "said", "usage": usage(given=100, out=1000)}, name="acme")
+    there = house(tmp_path, provider, budget="{usd: 0.035}", steps=steps)
+    seen = run(there)
+    assert provider.most == 3
+    assert len(there.requests()) == 3
+    money = budget(there)
+    assert money.spent_usd == 3 * Decimal("0.0102")
+    assert money.spent_usd <= Decimal("0.035")
+    assert money.reserved_usd == 0
+    assert seen.status == "paused"
+    assert sum(step.status == "succeeded" for step in seen.steps.values() if step.kind == "llm") == 3
+    seen = asyncio.run(there.resume(cap_usd=Decimal(1)))
+    assert seen.status == "succeeded"
+    assert len(there.requests()) == 20
+
+
+def test_S31_a_plan_foretells_what_the_cap_will_hold(tmp_path: Path) -> None:
+    """The plan's worst case of a step is at least what its first call reserves, its expected cost at most that."""
+    there = house(tmp_path, {"price": [answer(24, given=100, out=100)], "letter": LETTER})
+
+    async def ask() -> Any:
+        async with there.services() as (services, graph):
+            return await plan_new(services, graph, {"order": "two lamps"})
+
+    planned = asyncio.run(ask())
+    seen = run(there)
+    for step in planned.steps:
+        reserved = seen.calls(step.name)[0].sent.reserve_usd
+        assert reserved is not None
+        assert step.cost_low_usd < reserved
+        assert step.cost_high_usd > 3 * REPLY
+        assert step.cost_high_usd >= reserved
+    assert planned.cost_high_usd == sum(step.cost_high_usd for step in planned.steps)
