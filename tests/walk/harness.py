@@ -1,8 +1,8 @@
 """A small project on disk and a model with written answers, for walks through the real engine and the real store.
 
 Each method of `House` opens everything anew on the same database, as a process of its own would, and closes it again;
-what the vendor remembers lives in `house.provider` and outlives them. Between two such processes the clock jumps past
-the lease of a dead worker, so that a run whose process was stopped can be resumed without `--take-over`.
+what the vendor remembers lives in `house.provider` and outlives them. Before a resume the clock jumps past the lease of
+a dead worker, so that a run whose "process" was stopped inside this one can be resumed without `--take-over`.
 
     house = House(tmp_path, PIPELINE, {"notes": [{"text": "…"}]}, files={"cost.py": "…"})
     run = asyncio.run(house.run({"idea": "a shop"}))
@@ -13,15 +13,17 @@ the lease of a dead worker, so that a run whose process was stopped can be resum
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
 from time import monotonic
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from orchestrator import engine
 from orchestrator.engine import RunOptions, Services
@@ -44,6 +46,7 @@ from orchestrator.values import (
     StepRow,
 )
 
+T = TypeVar("T")
 LEASE = timedelta(seconds=31)
 
 
@@ -129,23 +132,36 @@ class Seen:
 
 @dataclass
 class House:
-    """One project, one database, one vendor. `script` is what `ScriptedProvider` takes, or a provider of your own."""
+    """One project, one database, one vendor. `script` is what `ScriptedProvider` takes, or a provider of your own.
+
+    A folder that is a project already is used as it is; then `pipeline` is empty.
+    """
 
     folder: Path
     pipeline: str
     script: Script | Provider
     files: Mapping[str, str] = field(default_factory=dict)
+    database: str = "orch.db"
+    model: str = "scripted:written"
     clock: JumpingClock = field(default_factory=JumpingClock)
     events: list[Event] = field(default_factory=list)
+    _opened: tuple[Project, Settings, Graph] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.write("orchestrator.toml", 'user = "ana"\n')
-        self.write("walk.yaml", self.pipeline)
+        if self.pipeline:
+            self.write("orchestrator.toml", 'user = "ana"\n')
+            self.write("walk.yaml", self.pipeline)
         for name, text in self.files.items():
             self.write(name, text)
         written = isinstance(self.script, Mapping) or callable(self.script)
         self.provider: Any = ScriptedProvider(self.script) if written else self.script  # type: ignore[arg-type]
+
+    def twin(self, script: Script | Provider, database: str) -> House:
+        """The same project on another database, with another vendor."""
+        twin = replace(self, script=script, database=database, pipeline="", files={}, events=[], clock=JumpingClock())
+        twin._opened = self._opened
+        return twin
 
     # --- the project
 
@@ -154,16 +170,22 @@ class House:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(dedent(text).lstrip("\n"), encoding="utf-8")
+        self._opened = None
         return path
 
     @property
     def db(self) -> Path:
-        return self.folder / ".orch" / "orch.db"
+        return self.folder / ".orch" / self.database
 
     def opened(self) -> tuple[Project, Settings, Graph]:
-        """Everything read anew from disk, as a new process would."""
+        """What a new process would read from disk; it is read again after each `write`."""
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def _open(self) -> tuple[Project, Settings, Graph]:
         project = find_project(self.folder)
-        settings = load_settings(project, {"ORCH_MODEL": "scripted:written", "HOME": str(self.folder)})
+        settings = load_settings(project, {"ORCH_MODEL": self.model, "HOME": str(self.folder)})
         graph = build_graph(project, settings, project.pipeline(None), require_model=True)
         return project, settings, graph
 
@@ -174,7 +196,6 @@ class House:
     async def services(self, observer: Callable[[str], None] | None = None) -> AsyncIterator[tuple[Services, Graph]]:
         """The engine's services on this house, as one process has them."""
         project, settings, graph = self.opened()
-        self.clock.offset += LEASE
         async with engine.open_services(
             project,
             settings,
@@ -201,9 +222,15 @@ class House:
             return await look(services, graph, row.id)
 
     async def resume(
-        self, ref: str | int = "last", *, observer: Callable[[str], None] | None = None, **options: Any
+        self,
+        ref: str | int = "last",
+        *,
+        after: timedelta = LEASE,
+        observer: Callable[[str], None] | None = None,
+        **options: Any,
     ) -> Seen:
-        """`orch resume`. `options` are those of resume_run: cap_usd, take_over, tools, settle."""
+        """`orch resume`, so long after. `options` are those of resume_run: cap_usd, take_over, tools, settle."""
+        self.clock.offset += after
         async with self.services(observer) as (services, graph):
             row = await services.store.run(ref)
             row = await engine.resume_run(services, graph, row, **options)
@@ -268,6 +295,12 @@ async def look(services: Services, graph: Graph, run_id: str) -> Seen:
         journals={name: tuple([await store.journal(a.id) for a in rows]) for name, rows in attempts.items()},
         events=await store.events(run_id),
     )
+
+
+def meanwhile(work: Coroutine[Any, Any, T]) -> T:
+    """Do this in another thread, now, and wait: somebody else acts while a model, a tool or the store is busy."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(asyncio.run, work).result()
 
 
 def numbers(versions: Sequence[ArtifactVersion]) -> list[int]:
