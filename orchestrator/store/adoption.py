@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.ids import uuid7
 from orchestrator.store import json_text, workers
 from orchestrator.store.content import put
-from orchestrator.store.creation import ATTEMPT, STEP, children_of, first_attempt, rows_of
+from orchestrator.store.creation import STEP, children_of, rows_of
 from orchestrator.store.records import AdoptPlan, NewStep, RunBusy
 from orchestrator.store.runs import lock, new_attempt
 from orchestrator.store.sql import Sql, Tx
@@ -103,13 +102,8 @@ def _bring_up_to_date(tx: Tx, run_id: str, plan: AdoptPlan, states: dict[_Key, _
     children = children_of(plan.steps)
     unmet = {_key(step): sum(parent not in met for parent in step.parents) for step in plan.steps}
     new = [step for step in plan.steps if _key(step) not in states]
-    rows = rows_of(tx, run_id, new, met)
-    for row in rows:
-        row["children"] = json_text.dump(children.get(row["name"], ()))
-        if row["kind"] != "input" and row["head_id"] is None and not row["unmet"]:
-            row["attempt_id"] = uuid7()
+    rows = [{**row, "children": json_text.dump(children.get(row["name"], ()))} for row in rows_of(tx, run_id, new, met)]
     tx.many(STEP, rows)
-    tx.many(ATTEMPT, [first_attempt(row) for row in rows if row["attempt_id"]])
     tx.many(
         _ADOPT_STEP,
         [
@@ -126,8 +120,7 @@ def _bring_up_to_date(tx: Tx, run_id: str, plan: AdoptPlan, states: dict[_Key, _
         ],
     )
     for row in rows:
-        begun = ("ready", 1, 0, 0) if row["attempt_id"] else (None, None, None, 0)
-        states[row["name"], row["item"]] = _State(row["id"], row["head_id"], 0, row["attempt_id"], *begun)
+        states[row["name"], row["item"]] = _State(row["id"], row["head_id"], 0, None, None, None, None, 0)
     return unmet
 
 

@@ -25,7 +25,7 @@ STEP = insert(
     "step",
     "id run_id name item kind position children unmet released defaulted last_version attempt_id basis_id head_id",
 )
-ATTEMPT = insert("attempt", "id step_id number token state")
+_ATTEMPT = insert("attempt", "id step_id number token state")
 _PARENT_STEPS = Sql("SELECT s.name, s.item, s.head_id, s.basis_id FROM step s WHERE s.run_id = :run AND {scope:s}")
 
 
@@ -79,11 +79,11 @@ def _steps(tx: Tx, run_id: str, new: NewRun) -> tuple[Dispatch, ...]:
         rows.append(row)
     tx.many(STEP, rows)
     started = [row for row in rows if row["attempt_id"]]
-    tx.many(ATTEMPT, [first_attempt(row) for row in started])
+    tx.many(_ATTEMPT, [_first_attempt(row) for row in started])
     return tuple(ready)
 
 
-def first_attempt(row: dict[str, Any]) -> dict[str, Any]:
+def _first_attempt(row: dict[str, Any]) -> dict[str, Any]:
     """The ready attempt that a new step's row names."""
     return {
         "id": row["attempt_id"],
