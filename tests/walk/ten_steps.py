@@ -57,11 +57,13 @@ outputs: [summary]
 """
 
 WORK: Final = """
+import time
 from pathlib import Path
 
 from orchestrator import tool
 
 WORLD = Path(__file__).parent / "world.txt"
+PAUSE = 0
 
 
 def rates(right):
@@ -77,6 +79,7 @@ def look_up(part: str) -> str:
     \"\"\"The price of a part.\"\"\"
     with WORLD.open("a") as world:
         world.write(f"look_up {part}\\n")
+    time.sleep(PAUSE)
     return f"{part}: 12"
 
 
@@ -85,6 +88,7 @@ def reserve(part: str) -> str:
     \"\"\"Reserve a part: once.\"\"\"
     with WORLD.open("a") as world:
         world.write(f"reserve {part}\\n")
+    time.sleep(PAUSE)
     return f"{part}: reserved"
 """
 
