@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from orchestrator.clock import Clock, SystemClock
-from orchestrator.errors import BudgetExceeded, OrchError, UsageError
+from orchestrator.errors import BudgetExceeded, OrchError, StoreError, UsageError
 from orchestrator.graph import Graph, downstream
 from orchestrator.inputs import check_inputs
 from orchestrator.project import Project
@@ -122,6 +122,8 @@ async def resume_run(
     """
     hosts = check_models(services, graph)
     await _check_same_steps(services, graph, run)
+    if not take_over:
+        await services.store.check_free(run.id, services.worker)
     if cap_usd is not None:
         await services.store.set_cap(run.id, cap_usd)
     plan = AdoptPlan(tuple(_new_steps(graph)), graph.digest, _spec_json(graph))
@@ -294,7 +296,8 @@ def outcome(steps: Sequence[StepRow], budget: BudgetExceeded | None) -> tuple[Ru
 async def _heartbeat(services: Services) -> None:
     while True:
         await asyncio.sleep(HEARTBEAT_SECONDS)
-        await services.store.heartbeat(services.worker)
+        with contextlib.suppress(StoreError):  # the steps' own writes meet it too, and report it
+            await services.store.heartbeat(services.worker)
 
 
 def _emit(services: Services, kind: str, **data: Any) -> None:

@@ -7,6 +7,7 @@ that was interrupted is entered here again, with the journal its former owner le
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -529,9 +530,13 @@ class StoreRecorder:
 
     def created(self, call_id: str, response_id: str) -> None:
         """Not awaited: it rides in the next commit, and nothing is lost if it never lands."""
-        task = asyncio.get_running_loop().create_task(self.store.created(call_id, response_id))
+        task = asyncio.get_running_loop().create_task(self._note(call_id, response_id))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _note(self, call_id: str, response_id: str) -> None:
+        with contextlib.suppress(StoreError):  # the call's own `done` meets it too, and reports it
+            await self.store.created(call_id, response_id)
 
     async def done(self, call: DoneCall, events: Sequence[Event]) -> None:
         await self.store.done(self.dispatch, call, events)

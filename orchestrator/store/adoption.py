@@ -47,6 +47,7 @@ _LET_GO = Sql(
     "UPDATE attempt SET owner = '' WHERE state = 'running' AND owner = :owner AND {scope}"
     " AND id IN (SELECT s.attempt_id FROM step s WHERE s.run_id = :run AND {scope:s})"
 )
+_OWNER = Sql("SELECT owner FROM run WHERE id = :run AND {scope}")
 _NUMBER = Sql("SELECT number FROM run WHERE id = :run AND {scope}")
 
 
@@ -69,6 +70,12 @@ class _State:
 
 
 _Key = tuple[str, str]
+
+
+def check_free(tx: Tx, run_id: str, worker: str) -> None:
+    """Raises RunBusy where another worker is alive on the run; changes nothing."""
+    owner = tx.one(_OWNER, run=run_id)
+    _refuse_busy(tx, run_id, worker, owner[0] if owner else "")
 
 
 def adopt(tx: Tx, run_id: str, worker: str, plan: AdoptPlan, take_over: bool) -> tuple[Dispatch, ...]:

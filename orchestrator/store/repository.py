@@ -128,6 +128,10 @@ class Store:
         work = partial(adoption.adopt, run_id=run_id, worker=worker, plan=plan, take_over=take_over)
         return await self._write("adopt_run", work)
 
+    async def check_free(self, run_id: str, worker: str) -> None:
+        """Raises RunBusy where another worker is alive on the run: ask before changing anything of it."""
+        await self._read(partial(adoption.check_free, run_id=run_id, worker=worker))
+
     async def release_run(self, run_id: str, worker: str, status: RunStatus, error: ErrorRecord | None = None) -> None:
         """End this worker's work on a run. Changes nothing where another worker has taken it."""
         work = partial(adoption.release, run_id=run_id, worker=worker, status=status, error=error)
