@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -23,12 +25,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
 from time import monotonic
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
+
+import pytest
 
 from orchestrator import engine
 from orchestrator.engine import RunOptions, Services
+from orchestrator.errors import StoreError
 from orchestrator.graph import Graph, build_graph
-from orchestrator.ids import canonical_json
 from orchestrator.project import Project, find_project
 from orchestrator.providers.base import Provider
 from orchestrator.providers.registry import Providers
@@ -91,6 +95,19 @@ class Stopper:
     def __call__(self, moment: str) -> None:
         self.seen.append(moment)
         if len(self.seen) == self.at:
+            raise Stopped(moment)
+
+
+class StopAfter:
+    """An observer that ends the process at the nth moment of that name: `StopAfter("commit:committed", 3)`."""
+
+    def __init__(self, moment: str, times: int = 1) -> None:
+        self.moment = moment
+        self.left = times
+
+    def __call__(self, moment: str) -> None:
+        self.left -= moment == self.moment
+        if not self.left:
             raise Stopped(moment)
 
 
@@ -273,6 +290,12 @@ class House:
         """All that the model saw with this request, as one text."""
         return str(self.provider.effective_text(request))
 
+    def stopped(self, inputs: Mapping[str, Any], observer: Callable[[str], None], **options: Any) -> Seen:
+        """Run until the observer ends the process; the run as it then is."""
+        with pytest.raises(StoreError, match="writer has stopped"):
+            asyncio.run(self.run(inputs, observer=observer, **options))
+        return asyncio.run(self.look())
+
     @contextmanager
     def new_requests(self) -> Iterator[list[Request]]:
         """The requests that left inside the block."""
@@ -314,24 +337,25 @@ def check_no_gap(seen: Seen) -> None:
     assert [event.seq for event in seen.events] == list(range(1, len(seen.events) + 1))
 
 
-def script_edit(db: Path, run_id: str, step: str, value: Any, *, kind: Literal["text", "json"] = "text") -> str:
-    """Source of a program that gives a step a new version by plain SQL, as any other program might (R018)."""
-    body = value if kind == "text" else canonical_json(value).decode()
-    return dedent(f"""
-        import hashlib, sqlite3, uuid
-        db = sqlite3.connect({str(db)!r}, isolation_level=None)
-        db.execute("PRAGMA busy_timeout=20000")
-        db.execute("BEGIN IMMEDIATE")
-        body = {body!r}.encode()
-        sha, new = hashlib.sha256(body).hexdigest(), str(uuid.uuid4())
-        db.execute("INSERT INTO content (tenant, account, subject, sha256, size, used_at, body)"
-                   " VALUES ('-', '-', '-', ?, ?, 0, ?)", (sha, len(body), body))
-        db.execute("INSERT INTO artifact (id, run_id, step, item, type, version, content, size, author, origin,"
-                   " parent_id, attempt_id, sensitivity, field_hashes, created_at)"
-                   " SELECT ?, a.run_id, a.step, a.item, a.type, a.version + 1, ?, ?, 'sql', 'person', a.id,"
-                   " a.attempt_id, a.sensitivity, '{{}}', 0"
-                   " FROM step s JOIN artifact a ON a.id = s.head_id WHERE s.run_id = ? AND s.name = ?",
-                   (new, sha, len(body), {run_id!r}, {step!r}))
-        db.execute("UPDATE step SET head_id = ? WHERE run_id = ? AND name = ?", (new, {run_id!r}, {step!r}))
-        db.execute("COMMIT")
-    """)
+def sql_edit(db: Path, run_id: str, step: str, text: str) -> None:
+    """Give a step a new version from another process, by plain SQL, as any other program might (R018)."""
+    subprocess.run([sys.executable, "-c", _SQL_EDIT, str(db), run_id, step, text], check=True, timeout=60)
+
+
+_SQL_EDIT = """
+import hashlib, sqlite3, sys, uuid
+path, run, step, text = sys.argv[1:]
+db = sqlite3.connect(path, isolation_level=None, timeout=20)
+db.execute("BEGIN IMMEDIATE")
+body, new = text.encode(), str(uuid.uuid4())
+sha = hashlib.sha256(body).hexdigest()
+db.execute("INSERT INTO content (sha256, size, used_at, body, tenant, account, subject)"
+           " VALUES (?, ?, 0, ?, '-', '-', '-')", (sha, len(body), body))
+db.execute("INSERT INTO artifact (id, run_id, step, item, type, version, content, size, author, origin, parent_id,"
+           " sensitivity, created_at)"
+           " SELECT ?, a.run_id, a.step, a.item, a.type, a.version + 1, ?, ?, 'sql', 'person', a.id, a.sensitivity, 0"
+           " FROM step s JOIN artifact a ON a.id = s.head_id WHERE s.run_id = ? AND s.name = ?",
+           (new, sha, len(body), run, step))
+db.execute("UPDATE step SET head_id = ? WHERE run_id = ? AND name = ?", (new, run, step))
+db.execute("COMMIT")
+"""
