@@ -13,12 +13,15 @@ from decimal import Decimal
 from typing import Any, Final, Literal
 
 from orchestrator.context import build_context
+from orchestrator.context.budget import fit_conversation
+from orchestrator.context.guards import highest, may_be_sent
 from orchestrator.errors import UsageError
 from orchestrator.graph import Graph, StepNode, downstream
 from orchestrator.ids import sha256, synthetic_thread_id
 from orchestrator.inputs import check_inputs
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.tokens import estimate
+from orchestrator.spec import ConversationSpec, Sensitivity
 from orchestrator.step import Services, check_models, compose_off_loop, output_format
 from orchestrator.thread import explain, manifest
 from orchestrator.values import (
@@ -80,7 +83,8 @@ async def plan_new(services: Services, graph: Graph, inputs: Mapping[str, Any]) 
     """The plan of a run that does not exist yet. Raises what starting it would raise for its inputs and models."""
     hosts = check_models(services, graph, with_key=False)
     sizes = {name: estimate(artifact.body) for name, artifact in check_inputs(graph, inputs).items()}
-    steps = [_planned(services.prices, step, sizes, "run", ()) for step in graph.steps.values()]
+    refused = _refusals(services, graph, {})
+    steps = [_planned(services.prices, s, sizes, "run", refused.get(s.name, ())) for s in graph.steps.values()]
     return _plan(graph, steps, hosts)
 
 
@@ -91,11 +95,48 @@ async def plan_run(services: Services, graph: Graph, run: RunRow) -> Plan:
     found = differences(graph, tuple(rows.values()))
     sizes = {name: -(-row.head.size * 2 // 7) for name, row in rows.items() if row.head}
     below = downstream(graph, [name for name, difference in found.items() if difference.stale])
+    actions = {name: _action(rows.get(name), found.get(name, Difference()), name in below) for name in graph.steps}
+    kept = {name for name in graph.rank if name in graph.inputs or actions[name][0] == "reuse"}
+    heads = {name: row.head.sensitivity for name, row in rows.items() if row.head and name in kept}
+    refused = _refusals(services, graph, heads)
+    cut = await _conversations_cut(services, run, [s for s in graph.steps.values() if s.name not in kept])
     steps = []
     for step in graph.steps.values():
-        action, why = _action(rows.get(step.name), found.get(step.name, Difference()), step.name in below)
+        action, why = actions[step.name]
+        why = (*why, *refused.get(step.name, ()), *cut.get(step.name, ()))
         steps.append(_planned(services.prices, step, sizes, action, why))
     return _plan(graph, steps, hosts)
+
+
+def _refusals(services: Services, graph: Graph, known: Mapping[str, Sensitivity]) -> dict[str, tuple[str, ...]]:
+    """The steps that would be refused for what they read, and why. `known` are the levels of what is there already; a
+    step that is to run gets the highest level it reads, as its output will (S21)."""
+    levels = {name: known.get(name, node.contract.sensitivity) for name, node in graph.inputs.items()}
+    refused: dict[str, tuple[str, ...]] = {}
+    for step in graph.steps.values():
+        reads = {read.name: highest((read.contract.sensitivity, levels[read.name])) for read in step.reads}
+        levels[step.name] = known.get(step.name) or highest((step.contract.sensitivity, *reads.values()))
+        if step.name in known or step.model is None or step.kind != "llm":
+            continue
+        traits = services.providers.offline(step.model.provider).traits
+        refused[step.name] = tuple(
+            f"would be refused: {name} is {level}, and {traits.name} may see {traits.may_see} at most"
+            for name, level in reads.items()
+            if not may_be_sent(level, traits.may_see)
+        )
+    return refused
+
+
+async def _conversations_cut(services: Services, run: RunRow, steps: Sequence[StepNode]) -> dict[str, tuple[str, ...]]:
+    """The steps whose conversation is cut by its token cap, and how many messages that costs (G21)."""
+    by_limits: dict[ConversationSpec, tuple[str, ...]] = {}
+    for limits, name in {step.conversation: step.name for step in steps if step.conversation}.items():
+        seen = await services.store.snapshot(run.id, name, None, [], limits.messages)
+        over = len(seen.conversation) - len(fit_conversation(limits, seen.conversation, len(seen.conversation))[0])
+        if over:
+            what = f"{over} of the last {len(seen.conversation)} messages"
+            by_limits[limits] = (f"the conversation's cap of {limits.tokens} tokens leaves out {what}",)
+    return {step.name: by_limits[step.conversation] for step in steps if step.conversation in by_limits}
 
 
 def _action(row: StepRow | None, difference: Difference, below: bool) -> tuple[Action, tuple[str, ...]]:

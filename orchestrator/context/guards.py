@@ -46,10 +46,15 @@ def highest(levels: Iterable[Sensitivity]) -> Sensitivity:
     return max(levels, key=lambda level: SENSITIVITY_RANK[level], default="public")
 
 
+def may_be_sent(level: Sensitivity, may_see: Sensitivity) -> bool:
+    """Whether something of this level may go to a provider that may see so much."""
+    return SENSITIVITY_RANK[level] <= SENSITIVITY_RANK[may_see]
+
+
 def check_access(step: str, blocks: Iterable[Block], may_see: Sensitivity, provider_name: str) -> None:
     """Raises AccessRefused for the first block that the provider may not see."""
     for block in blocks:
-        if SENSITIVITY_RANK[block.sensitivity] > SENSITIVITY_RANK[may_see]:
+        if not may_be_sent(block.sensitivity, may_see):
             raise AccessRefused(
                 f"{step} would send {_name(block)}, which is {block.sensitivity}, to {provider_name}, "
                 f"which may see {may_see} at most; nothing was sent",
