@@ -43,6 +43,7 @@ CODES: Final[Mapping[str, str]] = {
     "P110": "A contract or step definition has one name under `artifact` or `step` and another in its place.",
     "P111": "`${env:NAME}` works in a model's `use` and in a provider's `base_url` only.",
     "P112": "An input's default is not of the input's type.",
+    "P113": "Two pipeline files of the project declare the same name.",
     "P150": "The key or value is planned and not available in this version.",
     "P151": "The key would break a rule: content is never injected without its label, and steps never chain.",
     "P201": "A read, a need or an output names neither a step nor an input.",

@@ -115,7 +115,8 @@ def _document(project: Project, path: Path) -> Document:
         document.report("P001", f"there is no file {shown_name}", place)
         return document
     except OSError as error:
-        document.report("P001", f"{shown_name} cannot be read: {error.strerror}", place)
+        what = f"{shown_name} cannot be read: {error.strerror}"
+        document.report("P001", what, place, "Make it a file that you may read.")
         return document
     return read_yaml(body, shown_name)
 
@@ -438,7 +439,10 @@ def _not_for(reader: SpecReader, value: Any, path: PathKey) -> tuple[str, ...] |
     if value == "none":
         return "none"
     if isinstance(value, list) and value:
-        return reader.texts(value, path, "'not_for'") or None
+        kept = reader.texts(value, path, "'not_for'")
+        if not kept:
+            reader.drop(path)
+        return kept or None
     if isinstance(value, dict):
         reader.text(value, path, "'not_for'")
         return None

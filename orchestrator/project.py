@@ -20,7 +20,16 @@ from typing import Any, Final, Literal, NoReturn
 from orchestrator.errors import ConfigError, Place, UsageError
 from orchestrator.python_files import PythonLoadError, load_object
 
-__all__ = ["OutsideProject", "Project", "PythonLoadError", "Shelf", "find_project", "library_root", "read_toml"]
+__all__ = [
+    "OutsideProject",
+    "Project",
+    "PythonLoadError",
+    "Shelf",
+    "find_project",
+    "library_root",
+    "on_shelf",
+    "read_toml",
+]
 
 Shelf = Literal["steps", "templates", "artifacts"]
 SHELVES: Final[tuple[Shelf, ...]] = ("steps", "templates", "artifacts")
@@ -70,12 +79,12 @@ class Project:
         """
         folder = base if base.is_dir() else base.parent
         found = self._file(folder / ref)
-        if found is None and kind is not None:
+        if found is None and kind is not None and on_shelf(ref):
             found = self.shelf(kind, ref)
         return found
 
     def pipelines(self) -> tuple[Path, ...]:
-        """The pipeline files: YAML at the root and in `pipelines/` with a `pipeline:` key, broken ones included."""
+        """The pipeline files, broken ones too: YAML at the root with a `pipeline:` key, all YAML in `pipelines/`."""
         return tuple(path for path, _ in self._named_pipelines())
 
     def pipeline(self, name: str | None) -> Path:
@@ -83,16 +92,16 @@ class Project:
         known = tuple(self._named_pipelines())
         if not known:
             raise UsageError(
-                f"This project has no pipeline: no YAML file in {self.root} or its pipelines/ has a `pipeline:` key.",
+                f"This project has no pipeline: no YAML file in {self.root} has a `pipeline:` key, and none is in "
+                "pipelines/.",
                 hint="`orch init DIR` makes a project with a pipeline that runs.",
             )
         if name is None:
-            return known[0][0] if len(known) == 1 else _which(known)
+            return known[0][0] if len(known) == 1 else _which(self, known)
         found = [path for path, declared in known if declared == name]
         found = found or [path for path, _ in known if name in (path.stem, self.display(path))]
         if len(found) > 1:
-            places = " and ".join(self.display(path) for path in found)
-            raise UsageError(f"The pipeline name {name!r} is given twice: {places}.", hint="Rename one of them.")
+            _twice(self, name, found)
         return found[0] if found else _unknown(name, known)
 
     def display(self, path: Path) -> str:
@@ -135,6 +144,13 @@ class Project:
                 match = _PIPELINE_KEY.search(_text(path))
                 if match is not None:
                     yield path, match["name"]
+                elif folder != self.root:  # what is wrong with it, loading says
+                    yield path, path.stem
+
+
+def on_shelf(ref: str) -> bool:
+    """Whether a reference can name something on a shelf: one that climbs is a path, relative to where it stands."""
+    return ".." not in Path(ref).parts
 
 
 def find_project(start: Path) -> Project:
@@ -208,8 +224,17 @@ def _text(path: Path) -> str:
         return ""  # a file that cannot be read is not a pipeline; naming it gives the reason
 
 
-def _which(known: tuple[tuple[Path, str], ...]) -> NoReturn:
-    names = ", ".join(name for _, name in known)
+def _twice(project: Project, name: str, paths: list[Path]) -> NoReturn:
+    places = " and ".join(project.display(path) for path in paths)
+    raise UsageError(f"The pipeline name {name!r} is given twice: {places}.", hint="Rename one of them.")
+
+
+def _which(project: Project, known: tuple[tuple[Path, str], ...]) -> NoReturn:
+    declared = [name for _, name in known]
+    for name in declared:
+        if declared.count(name) > 1:
+            _twice(project, name, [path for path, other in known if other == name])
+    names = ", ".join(declared)
     raise UsageError(f"This project has {len(known)} pipelines: {names}.", hint="Name the one you mean.")
 
 

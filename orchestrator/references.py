@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from os.path import normpath
 from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.ids import digest, sha256
-from orchestrator.project import OutsideProject, Project, PythonLoadError, Shelf
+from orchestrator.project import OutsideProject, Project, PythonLoadError, Shelf, on_shelf
 
 FORM: Final = "file.py:name"
 
@@ -76,8 +77,8 @@ def looked_at(project: Project, ref: str, base: Path, shelf: Shelf | None) -> tu
     from orchestrator.project import library_root
 
     folder = base if base.is_dir() else base.parent
-    places = [project.display(folder / ref)]
-    if shelf is not None:
+    places = [project.display(Path(normpath(folder / ref)))]
+    if shelf is not None and on_shelf(ref):
         places.append(f"{shelf}/{ref}")
         if library_root() != project.root:
             places.append(f"the shipped {shelf}/{ref}")

@@ -32,6 +32,7 @@ LATER: Final[Mapping[type[Strict], frozenset[str]]] = {
     StepSpec: frozenset({"gate", "for_each", "when", "repeat", "recall", "memory", "chat", "review", "ungated", "with"})
     | {"require", "stale_on", "on_input_change", "fallback", "structured", "updates", "tripwires", "select", "from"},
 }
+_PLANNED: Final = frozenset().union(*LATER.values())
 _CHAIN = "A step's first request is rebuilt from what the database holds; declare a read for what it needs."
 REFUSED: Final[Mapping[str, str]] = {
     "raw": "Content is never injected without its label; declare a read, and place it with {{ block('name') }}.",
@@ -203,12 +204,16 @@ class SpecReader:
             loc = self._real(path, tuple(fault["loc"]))
             key = str(fault["loc"][0]) if fault["loc"] else what
             if fault["type"] == "missing":
-                if loc not in self.dropped:
+                if loc not in self.dropped and not self._planned(path):
                     self.report("P102", f"{key!r} is missing in {what}", self.key_place(*path))
                 continue
             text = explain_fault(fault, self.raw.get(loc))
             self.report("P103", f"{key!r} {text.text}", self.place(*loc), text.hint)
             self.drop((*path, fault["loc"][0]) if fault["loc"] else path)
+
+    def _planned(self, path: PathKey) -> bool:
+        """Whether the part has a key of a later version: what it lacks, that key may stand for."""
+        return any(part[:-1] == path and part[-1] in _PLANNED for part in self.dropped if part)
 
     def _real(self, path: PathKey, loc: tuple[str | int, ...]) -> PathKey:
         """pydantic's location as a path of the document: names of union branches are left out."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.building import Building
 
 TASKS: Final = ("template", "prompt", "python")
+_OTHER_KINDS: Final = ("gate", "uses")  # where one of these is faulty, task and contract are not missed
 # Keys that say something about calls to a model, which a Python step does not make.
 MODEL_KEYS: Final = ("tools", "conversation", "model", "effort", "max_output_tokens", "reasks", "call_timeout")
 
@@ -118,6 +119,8 @@ class StepBuilding:
 
     def _no_contract(self, name: str, place: Place) -> None:
         if self.building.has_contract(name) or self._damaged("produces"):
+            return
+        if self.spec.produces is None and any(self._damaged(key) for key in _OTHER_KINDS):
             return
         hint = f"write artifacts/{name}.yaml, or an inline contract under `artifacts:`"
         near = nearest(name, self.building.contract_names())
@@ -238,7 +241,7 @@ class StepBuilding:
     def _check_task(self) -> None:
         given = [key for key in TASKS if getattr(self.spec, key) is not None]
         place = self.building.places.key("steps", self.name)
-        if not given and not any(self._damaged(key) for key in (*TASKS, "uses")):
+        if not given and not any(self._damaged(key) for key in (*TASKS, *_OTHER_KINDS)):
             hint = "give it one of template: FILE, prompt: |, python: FILE.py:FUNCTION"
             self._error("P210", "it has no task", place, hint)
         elif len(given) > 1:
@@ -320,14 +323,17 @@ class StepBuilding:
             self._error(fault.code, fault.message, place, fault.hint)
             return None
 
+    def _reads_in_doubt(self) -> bool:
+        """Whether a read is faulty itself: whether a function takes it is then no question."""
+        known = self.building.kinds()
+        return self._damaged("reads") or any(r.read not in known or r.read == self.name for r in self.spec.reads)
+
     def _function(self, reads: tuple[Read, ...]) -> Function | None:
         if self.spec.python is None:
             return None
         place = self._of("python")
         found = self._load(self.spec.python, "python", place)
-        if found is None:
-            return None
-        if self._damaged("reads"):
+        if found is None or self._reads_in_doubt():
             return None
         try:
             check_step_function(_function_name(found.ref), found.value, [spec.read for spec in self.spec.reads])
@@ -374,9 +380,7 @@ class StepBuilding:
     def _python_check(self, ref: str, message: str | None, at: int) -> Check | None:
         place = self._of("checks", at, "python")
         found = self._load(ref, "checks", place)
-        if found is None:
-            return None
-        if self._damaged("reads"):
+        if found is None or self._reads_in_doubt():
             return None
         try:
             check_check_function(_function_name(ref), found.value, [spec.read for spec in self.spec.reads])

@@ -9,7 +9,7 @@ import click
 from orchestrator.cli.options import State, command
 from orchestrator.cli.report import diagnostic_document, print_diagnostics, print_document
 from orchestrator.cli.terminal import console, plural, show, visible
-from orchestrator.errors import Diagnostic, InvalidProject, UsageError
+from orchestrator.errors import Diagnostic, InvalidProject, Place, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.cli.session import Desk
@@ -54,7 +54,9 @@ def check_project(desk: Desk, name: str | None) -> tuple[tuple[Graph, ...], tupl
         if graph is not None:
             graphs.append(graph)
     if name is None:
-        found.update(dict.fromkeys(_shelf(desk)))
+        told = {(d.code, d.place) for d in found}  # a pipeline names its steps beside a contract's fault
+        found.update(dict.fromkeys(d for d in _shelf(desk) if (d.code, d.place) not in told))
+        found.update(dict.fromkeys(_same_names(graphs)))
     if not paths and not found:
         raise UsageError(
             f"{project.root} holds no pipeline", hint="A pipeline is a .yaml file at the root or in pipelines/."
@@ -69,6 +71,17 @@ def _shelf(desk: Desk) -> list[Diagnostic]:
     folder = desk.project.root / "artifacts"
     files = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
     return [diagnostic for path in files for diagnostic in load_contract(desk.project, path)[2]]
+
+
+def _same_names(graphs: list[Graph]) -> list[Diagnostic]:
+    """Pipelines that cannot be told apart by name."""
+    first: dict[str, Graph] = {}
+    hint = "Rename one of them."
+    return [
+        Diagnostic("P113", f"the pipeline {g.name} is declared in {first[g.name].file} too", Place(g.file), hint)
+        for g in graphs
+        if first.setdefault(g.name, g) is not g
+    ]
 
 
 def _document(graphs: tuple[Graph, ...], diagnostics: tuple[Diagnostic, ...]) -> dict[str, Any]:

@@ -227,7 +227,6 @@ outputs: [tech-stak]
     world.write("templates/stack.md.j2", "x")
     found = [(d.code, str(d.place), d.hint) for d in world.errors(text)]
     assert found == [
-        ("P224", "p.yaml:7:13", "write def calculate(idee)"),
         ("P201", "p.yaml:8:13", "Did you mean 'idea'?"),
         ("P205", "p.yaml:11:42", "Did you mean 'weekly_usd'?"),
         ("P211", "p.yaml:12:15", "looked at stak.md.j2, templates/stak.md.j2, the shipped templates/stak.md.j2. "

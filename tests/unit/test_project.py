@@ -164,8 +164,22 @@ def test_the_only_pipeline_needs_no_name_and_none_is_an_error(project: Project, 
     only = put(root / "p.yaml", "pipeline: p\n")
     assert project.pipeline(None) == only
     put(root / "pipelines" / "q.yaml", "pipeline: p\n")
-    with pytest.raises(UsageError, match="given twice"):
-        project.pipeline("p")
+    for name in ("p", None):
+        with pytest.raises(UsageError, match=r"given twice: p\.yaml and pipelines/q\.yaml"):
+            project.pipeline(name)
+
+
+@pytest.mark.parametrize("body", ["", "steps: {}\n", "- a list\n"])
+def test_a_file_in_pipelines_is_one_even_where_its_key_is_missing(project: Project, root: Path, body: str) -> None:
+    broken = put(root / "pipelines" / "broken.yaml", body)
+    put(root / "other.yaml", body)
+    assert project.pipelines() == (broken,)
+    assert project.pipeline("broken") == broken
+
+
+def test_a_reference_that_climbs_is_a_path_and_never_on_a_shelf(project: Project, root: Path) -> None:
+    naming = put(root / "pipelines" / "p.yaml")
+    assert project.resolve("../missing.py", naming, "steps") is None
 
 
 def test_paths_are_shown_relative_to_the_root(project: Project, root: Path) -> None:
