@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from orchestrator.context import build_context
 from orchestrator.context.budget import fit_conversation
 from orchestrator.context.guards import highest, may_be_sent
+from orchestrator.context.select import not_declared
 from orchestrator.errors import UsageError
 from orchestrator.graph import Graph, StepNode, downstream
 from orchestrator.ids import sha256, synthetic_thread_id
@@ -269,7 +270,7 @@ async def render_step(
         step=step.name,
     )
     model = f"{step.model.provider}:{step.model.model}"
-    return Rendered(prompt, context.left_out, provider.wire(request), model)
+    return Rendered(prompt, (*not_declared(graph, step), *context.left_out), provider.wire(request), model)
 
 
 async def _snapshot(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from orchestrator.store import Store
     from orchestrator.store.records import Journal
-    from orchestrator.values import RunRow
+    from orchestrator.values import RunRow, StepRow
 
 
 @command("why")
@@ -35,13 +35,14 @@ def why(state: State, reference: str, text: bool) -> int:
     ref = step_ref(reference)
     desk = open_desk(state)
 
-    async def main() -> tuple[RunRow, Journal, str | None]:
+    async def main() -> tuple[RunRow, Journal, str | None, list[str]]:
         async with reading(desk) as store:
             run = await store.run(ref.run)
-            return run, await _journal(store, run, ref), await _output(store, run, ref.step)
+            steps = await store.steps(run.id)
+            return run, await _journal(store, run, steps, ref), await _output(store, run, ref.step), _before(steps, ref)
 
-    run, journal, output = drive(main)
-    document = why_document(journal, ref.step, None, output)
+    run, journal, output, earlier = drive(main)
+    document = why_document(journal, ref.step, None, output, earlier)
     if state.json:
         print_document({**document, **({"text": request_text(journal.threads)} if text else {})})
     elif text:
@@ -51,9 +52,15 @@ def why(state: State, reference: str, text: bool) -> int:
     return 0
 
 
-async def _journal(store: Store, run: RunRow, ref: StepRef) -> Journal:
+def _before(steps: Sequence[StepRow], ref: StepRef) -> list[str]:
+    """The inputs and steps that stand before this one in the run."""
+    own = next((row.order for row in steps if row.name == ref.step), 0)
+    return [row.name for row in steps if row.order < own]
+
+
+async def _journal(store: Store, run: RunRow, steps: Sequence[StepRow], ref: StepRef) -> Journal:
     """The newest attempt of the step; for an artifact shared from a parent run, the attempt that made it there."""
-    found = {step.name: step for step in await store.steps(run.id)}
+    found = {step.name: step for step in steps}
     step = found.get(ref.step)
     if step is None:
         known = ", ".join(name for name, row in found.items() if row.kind != "input")

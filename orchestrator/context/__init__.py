@@ -13,7 +13,7 @@ from __future__ import annotations
 from orchestrator.context.budget import check_contracts, check_window, fit_conversation
 from orchestrator.context.guards import check_access, highest
 from orchestrator.context.render import artifact_block, facts_text_block, message_block, turn_blocks
-from orchestrator.context.select import choose, not_declared, statements
+from orchestrator.context.select import choose, fields_left, statements
 from orchestrator.facts import facts_block
 from orchestrator.graph import Graph, StepNode
 from orchestrator.spec import Sensitivity
@@ -51,7 +51,7 @@ def build_context(
     check_window(step, graph.spec.system, blocks, window)
     return Context(
         blocks=blocks,
-        left_out=(*not_declared(graph, step), *dropped),
+        left_out=(*fields_left(step), *dropped),
         statements=said,
         sensitivity=highest(block.sensitivity for block in blocks),
         window=window,

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from orchestrator.errors import StepFailed, UsageError
 from orchestrator.graph import Graph, Read, StepNode
@@ -75,12 +76,23 @@ def _content(step: StepNode, read: Read, body: bytes) -> str:
     return canonical_json({name: value[name] for name in value if name in read.fields}).decode()
 
 
+NOT_DECLARED: Final = "not declared: the step does not read it"
+
+
 def not_declared(graph: Graph, step: StepNode) -> tuple[LeftOut, ...]:
-    """What lies upstream of a step and is not sent, because the step does not read it: names only."""
+    """What lies upstream of a step and is not sent, because the step does not read it: names only.
+
+    It follows from the pipeline alone, so it is told where somebody asks and not stored with every thread: a long
+    pipeline would store the square of its length.
+    """
     read = {entry.name for entry in step.reads}
-    names = (name for name in sorted(graph.rank, key=graph.rank.__getitem__) if name in _upstream(graph, step))
-    whole = [LeftOut("artifact", name, "not declared: the step does not read it") for name in names if name not in read]
-    return (*whole, *(left for entry in step.reads for left in _fields_left(entry)))
+    names = sorted(_upstream(graph, step) - read, key=graph.rank.__getitem__)
+    return tuple(LeftOut("artifact", name, NOT_DECLARED) for name in names)
+
+
+def fields_left(step: StepNode) -> tuple[LeftOut, ...]:
+    """The fields of what a step reads that it does not ask for."""
+    return tuple(left for entry in step.reads for left in _fields_left(entry))
 
 
 def _upstream(graph: Graph, step: StepNode) -> frozenset[str]:

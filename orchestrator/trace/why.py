@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from orchestrator.context.select import NOT_DECLARED
 from orchestrator.ids import is_synthetic
 from orchestrator.trace.documents import WHY, usd
 from orchestrator.values import Block, CallRow, Item, LeftOut, OutputItem, TextItem, ToolOutput
@@ -23,9 +24,15 @@ _WORD: Final = re.compile(r"\d+(?:[.,]\d+)+|\w+")
 _RUN: Final = 4
 
 
-def why_document(journal: Journal, step: str, item: str | None, output: str | None) -> dict[str, Any]:
+def why_document(
+    journal: Journal, step: str, item: str | None, output: str | None, earlier: Sequence[str] = ()
+) -> dict[str, Any]:
     """`orch.why/1` of one attempt. `output` is the text it made, if any: a block counts as used where a number or a
-    run of words of it stands there again."""
+    run of words of it stands there again. `earlier` are the run's inputs and steps before this one: those the attempt
+    did not read were not declared."""
+    read = {entry.name for entry in journal.reads}
+    unread = [LeftOut("artifact", name, NOT_DECLARED) for name in earlier if name not in read]
+    left_out = [*unread, *(left for thread in journal.threads for left in thread.left_out)]
     return {
         "schema": WHY,
         "step": step,
@@ -34,7 +41,7 @@ def why_document(journal: Journal, step: str, item: str | None, output: str | No
         "state": journal.attempt.state,
         "threads": [_thread(thread, journal.attempt.inputs_hash) for thread in journal.threads],
         "blocks": [_block(block, output) for thread in journal.threads for block in thread.prompt.blocks],
-        "left_out": [_left_out(left) for thread in journal.threads for left in thread.left_out],
+        "left_out": [_left_out(left) for left in left_out],
         "reads": [{"source": read.name, "version": read.version} for read in journal.reads],
         "estimate_tokens": sum(_estimate(thread) for thread in journal.threads),
     }

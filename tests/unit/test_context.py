@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.context import build_context
+from orchestrator.context.select import not_declared
 from orchestrator.errors import AccessRefused, StepFailed, UsageError
 from orchestrator.frame import Turn, parse, write_turn
 from orchestrator.graph import Graph, StepNode
@@ -188,7 +189,8 @@ def test_R024_what_lies_upstream_and_is_not_read_is_named() -> None:
     other = step("other")
     node = step("c", reads=[read(STACK, "b")])
     whole = graph([a, b, other, node], {"idea": ("text", BUDGET)})
-    left = _build(node, snapshot([artifact("b", STACK, "x")]), whole).left_out
+    assert _build(node, snapshot([artifact("b", STACK, "x")]), whole).left_out == ()
+    left = not_declared(whole, node)
     assert [(entry.layer, entry.source, entry.reason) for entry in left] == [
         ("artifact", "idea", "not declared: the step does not read it"),
         ("artifact", "a", "not declared: the step does not read it"),

@@ -253,7 +253,7 @@ def test_R003_the_guard_travels_with_the_artifact_ahead_of_its_content_to_every_
 def test_R024_the_trace_of_a_later_step_names_every_item_with_its_tokens_and_origin(tmp_path: Path) -> None:
     there = house(tmp_path)
     seen = run(there)
-    document = why_document(seen.journals["s5"][0], "s5", None, seen.text("s5"))
+    document = why_document(seen.journals["s5"][0], "s5", None, seen.text("s5"), ["idea", "s1", "s2", "s3", "s4"])
     blocks = {block["source"]: block for block in document["blocks"] if block["layer"] == "artifact"}
     assert list(blocks) == ["heading", "s1", "s4"]
     for name in ("s1", "s4"):
