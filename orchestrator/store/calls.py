@@ -68,7 +68,8 @@ _SETTLE = Sql(
 _TOOL = insert(
     "tool_call",
     "id call_id tool_id name arguments state started_at",
-    "ON CONFLICT (call_id, tool_id) DO UPDATE SET state = 'started', started_at = excluded.started_at"
+    # What a person said was about the execution before this one: interrupted again, it is in doubt again.
+    "ON CONFLICT (call_id, tool_id) DO UPDATE SET state = 'started', started_at = excluded.started_at, decision = NULL"
     " WHERE tool_call.state <> 'done'",
 )
 _TOOL_DONE = Sql(
