@@ -21,6 +21,7 @@ from orchestrator.errors import UsageError
 from orchestrator.ids import is_synthetic
 from orchestrator.providers.scripted import ScriptedProvider
 from orchestrator.store.records import RunBusy
+from orchestrator.thread import compose
 from orchestrator.values import Prompt
 from tests.walk.four_steps import PIPELINE, STEPS, Echo, four_steps, made
 from tests.walk.harness import House, Seen, StopAfter, check_no_gap, meanwhile, sql_edit
@@ -181,10 +182,8 @@ def test_S13_recorded_text_is_sent_again_whatever_the_renderer_has_become(
     if lost:
         house.provider.forget(call.done.response_id)
 
-    real = step_module.compose
-
     def louder(*given: Any) -> Prompt:
-        prompt = real(*given)
+        prompt = compose(*given)
         return replace(prompt, blocks=tuple(replace(b, parts=(b.text.upper(),)) for b in prompt.blocks))
 
     monkeypatch.setattr(step_module, "compose", louder)
