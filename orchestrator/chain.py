@@ -273,6 +273,14 @@ class Chain:
 
     async def run(self) -> Finished:
         """Go on until a reply is accepted. Raises ChainStopped, ToolInDoubt, or what the recorder raises."""
+        try:
+            return await self._go_on()
+        except ChainStopped as stopped:
+            if stopped.done is not None:  # it is written with the step's end; what it cost is told now
+                self._done_event(stopped.done)
+            raise
+
+    async def _go_on(self) -> Finished:
         opening = TextItem(tuple(part for block in self.thread.prompt.blocks for part in block.parts))
         while True:
             move = next_move(self.calls, opening, self.source)
@@ -539,11 +547,14 @@ def _rejected(faults: Sequence[Fault], reasks: int, refused: bool) -> StepFailed
         return StepFailed(
             f"the model refused: {faults[0].message}", code="refused", hint="change the task or the model"
         )
+    hint = "see the replies with `orch why`; mend the template, the contract or the check, then `orch resume`"
+    if any(fault.kind == "too_large" for fault in faults):
+        hint = "ask for less in the template, or raise max_tokens of the contract; then `orch resume`"
     what = "; ".join(fault.message for fault in faults[:3])
     more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
     return StepFailed(
         f"the output is still not valid after {reasks} re-ask{'' if reasks == 1 else 's'}: {what}{more}",
-        hint="see the replies with `orch why`; mend the template, the contract or the check, then `orch resume`",
+        hint=hint,
         code="invalid_output",
     )
 

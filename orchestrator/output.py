@@ -85,8 +85,12 @@ def _sized(value: Any, contract: Contract) -> Judged:
     tokens = estimate(contract.dump(value))
     if contract.max_tokens is None or tokens <= contract.max_tokens:
         return Judged(value)
-    too_long = f"the answer is too long: about {tokens} tokens, the limit is {contract.max_tokens}"
-    return _one("too_large", too_long, too_long)
+    size = f"about {tokens:,} tokens"
+    return _one(
+        "too_large",
+        f"the answer is too large for the contract {contract.name}: {size}, and max_tokens is {contract.max_tokens:,}",
+        f"the answer is too long: {size}, the limit is {contract.max_tokens:,}",
+    )
 
 
 # --- the re-ask -------------------------------------------------------------------------------------------------------
@@ -165,7 +169,7 @@ async def _function(check: Check, function: Function, value: Any, reads: Mapping
         else:
             said = await run_blocking(function.call, value, **reads)
             said = await said if inspect.isawaitable(said) else said
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(check, f"raised {type(error).__name__}: {error}") from error
     if said is None:
         return []

@@ -408,7 +408,7 @@ async def _call_function(step: StepNode, reads: Mapping[str, Any]) -> Any:
         return await run_blocking(step.function.call, **reads)
     except OrchError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StepFailed(
             f"{step.function.ref} raised {type(error).__name__}: {error}",
             hint=f"mend {step.function.file}; `orch resume` runs the step again",

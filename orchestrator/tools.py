@@ -173,7 +173,7 @@ async def call_tool(tool: Tool, arguments: str, *, timeout: float = DEFAULT_TIME
             return _raised(name, error)
         message = f"{name} did not answer within {timeout:g} s; it may still have taken effect."
         return ToolOutcome(message, True, {"tool": name, "error": "timeout", "message": message})
-    except Exception as error:  # whatever the author's function raises is an answer to the model
+    except (Exception, SystemExit) as error:  # whatever the author's function raises is an answer to the model
         return _raised(name, error)
 
 
@@ -227,7 +227,7 @@ def _written(result: Any) -> str:
     return data if isinstance(data, str) else canonical_json(data, indent=None).decode()
 
 
-def _raised(name: str, error: Exception) -> ToolOutcome:
+def _raised(name: str, error: BaseException) -> ToolOutcome:
     kind = type(error).__name__
     message = f"{name} failed: {kind}: {error}" if str(error) else f"{name} failed: {kind}"
     return ToolOutcome(message, True, {"tool": name, "error": kind, "message": str(error)})

@@ -117,7 +117,8 @@ class Providers:
         host = url.hostname or ""
         variable = spec.api_key_env or (DEFAULT_KEY if name == "openai" else "")
         official = host == OPENAI_HOST or host.endswith("." + OPENAI_HOST)
-        key = self._key(name, variable, host, needed=official) if with_key else ""
+        needed = official or spec.api_key_env is not None
+        key = self._key(name, variable, host, needed=needed) if with_key else ""
         shown = f"{url.scheme}://{_shown_host(url.geturl())}{url.path}"
         traits = detect_chaining(
             Traits(name, shown, spec.chaining, stores=spec.store is not False, may_see=spec.may_see), host
@@ -165,7 +166,8 @@ def _checked_url(name: str, text: str) -> SplitResult:
     if not usable:
         raise ConfigError(
             f"The base_url of provider {name!r} is no http address.",
-            hint="Write it with scheme and host: https://host/v1",
+            hint="Write it with scheme and host: https://host/v1"
+            + (" (OPENAI_BASE_URL, or [providers.openai] in the project file)." if name == "openai" else "."),
         )
     return url
 

@@ -9,6 +9,7 @@ per thread and process.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -16,9 +17,12 @@ from typing import Any, Final, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from orchestrator.errors import ProviderFailure
+from orchestrator.faults import explain_fault
 from orchestrator.providers.base import FailureKind
 from orchestrator.spec import MISSING, Strict
 from orchestrator.values import Usage
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class ScriptedCall(Strict):
@@ -76,6 +80,9 @@ class ScriptedReply(Strict):
             raise ValueError("a reply says one of: text, json, tool_calls, refusal, error")
         if len(said) > 1 and said not in ({"text", "tool_calls"}, {"json", "tool_calls"}):
             raise ValueError(f"a reply cannot say {' and '.join(sorted(said))} at once")
+        texts = [self.answer, self.refusal, self.reasoning, *(call.name + call.text for call in self.tool_calls)]
+        if any(_SURROGATE.search(text or "") for text in texts):
+            raise ValueError("it holds a lone surrogate, which is no text")
         return self
 
     @property
@@ -102,10 +109,17 @@ def parse(reply: ReplyLike, where: str) -> ScriptedReply:
     try:
         return ScriptedReply.model_validate({"text": reply} if isinstance(reply, str) else reply)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        at = ".".join(str(part) for part in first["loc"])
-        what = f"{at}: {first['msg']}" if at else str(first["msg"])
-        raise broken(f"{where} is no reply: {what.removeprefix('Value error, ')}") from error
+        raise broken(f"{where} is no reply: {_explained(error)}") from error
+
+
+def _explained(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    at = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"{at!r} is not one of its keys"
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    return f"{at or 'it'} {explain_fault(first).text}"
 
 
 def load(path: Path, shown: str) -> tuple[ScriptedReply, ...]:

@@ -127,7 +127,7 @@ def _keep_private(path: Path) -> None:
     """An older file that others may read, of our own user, is closed to them."""
     state = path.stat()
     if state.st_mode & 0o077 and state.st_uid == os.geteuid():
-        path.chmod(0o600)
+        path.chmod(state.st_mode & 0o700)
 
 
 def _check_writable(path: Path) -> None:

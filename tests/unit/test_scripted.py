@@ -168,7 +168,7 @@ def test_a_folder_of_files_is_a_script(tmp_path: Path) -> None:
         (None, r"there is no answers/step\.json \(step 'step'\)"),
         ("[{", r"answers/step\.json \(step 'step'\) is no JSON"),
         ({"text": "x"}, "is no list of replies"),
-        ([{"txt": "x"}], r"reply 1 of answers/step\.json .* is no reply: txt"),
+        ([{"txt": "x"}], r"reply 1 of answers/step\.json .* is no reply: 'txt' is not one of its keys"),
         ([{"text": "x"}, {}], "reply 2 .* says one of"),
         ([{"text": "x", "json": 1}], "cannot say json and text at once"),
         ([{"error": "boom"}], "is no reply: error"),
