@@ -1,28 +1,43 @@
 """Blocking functions of a project, off the event loop.
 
-The default executor of asyncio holds at most `cpu + 4` threads: a hidden cap on how many steps really run at once. Ours
-is wide, because such functions mostly wait.
+Each call has a thread of its own. Such functions mostly wait, so a small pool would be a hidden cap on how many steps
+really run at once. A thread cannot be stopped from outside; it is a daemon, so that a function that still runs when its
+step has timed out or Ctrl-C was pressed does not keep the process from ending.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
-import functools
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-THREADS = 256
-
-_executor: ThreadPoolExecutor | None = None
 
 
 async def run_blocking(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """Call a blocking function in a thread, with the caller's context variables."""
-    global _executor
-    if _executor is None:
-        _executor = ThreadPoolExecutor(THREADS, thread_name_prefix="orch-function")
-    call = functools.partial(contextvars.copy_context().run, functools.partial(function, *args, **kwargs))
-    return await asyncio.get_running_loop().run_in_executor(_executor, call)
+    """Call a blocking function in a thread, with the caller's context variables. Raises what the function raises."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def tell(value: T | None, error: BaseException | None) -> None:
+        if not ended.done():  # else nobody waits any more
+            ended.set_result((value, error))
+
+    def work() -> None:
+        value, error = None, None
+        try:
+            value = context.run(function, *args, **kwargs)
+        except BaseException as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the run has gone on without us
+            loop.call_soon_threadsafe(tell, value, error)
+
+    threading.Thread(target=work, name="orch-function", daemon=True).start()
+    result, error = await ended
+    if error is not None:
+        raise error  # here, and not by the future: a StopIteration would never come out of that
+    return result  # type: ignore[return-value]

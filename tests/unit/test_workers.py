@@ -1,0 +1,71 @@
+"""Blocking functions in threads of their own: what they return and raise arrives, and none can hold the process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from orchestrator.workers import run_blocking
+
+VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE", default="unset")
+
+
+def test_a_function_runs_in_a_thread_with_the_callers_context() -> None:
+    async def main() -> tuple[int, str]:
+        VARIABLE.set("mine")
+        return await run_blocking(lambda at: (at + threading.get_ident(), VARIABLE.get()), 0)
+
+    ident, value = asyncio.run(main())
+    assert ident != threading.get_ident()
+    assert value == "mine"
+
+
+@pytest.mark.parametrize(
+    ("raised", "seen"), [(ValueError, ValueError), (SystemExit, SystemExit), (StopIteration, RuntimeError)]
+)
+def test_what_a_function_raises_arrives_and_never_hangs(raised: type[BaseException], seen: type[BaseException]) -> None:
+    def fail() -> None:
+        raise raised("no")
+
+    async def main() -> BaseException | None:
+        try:
+            async with asyncio.timeout(5):
+                await run_blocking(fail)
+        except (Exception, SystemExit) as error:
+            return error
+        return None
+
+    assert type(asyncio.run(main())) is seen
+
+
+def test_hundreds_of_waiting_functions_run_at_once() -> None:
+    barrier = threading.Barrier(300, timeout=20)
+
+    async def main() -> None:
+        await asyncio.gather(*(run_blocking(barrier.wait) for _ in range(300)))
+
+    asyncio.run(main())
+
+
+def test_a_function_that_still_runs_does_not_keep_the_process_alive() -> None:
+    script = (
+        "import asyncio, time\n"
+        "from orchestrator.workers import run_blocking\n"
+        "async def main():\n"
+        "    try:\n"
+        "        await asyncio.wait_for(run_blocking(time.sleep, 60), 0.05)\n"
+        "    except TimeoutError:\n"
+        "        print('gave up')\n"
+        "asyncio.run(main())\n"
+    )
+    started = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True)
+    assert done.stdout == "gave up\n"
+    assert done.stderr == ""
+    assert time.monotonic() - started < 30
