@@ -74,7 +74,7 @@ def steps(reading: Reading, run_id: str) -> tuple[StepRow, ...]:
     )
     rows = reading.session.exec(cast(Any, query)).all()
     if not rows and reading.session.exec(reading.rows(t.Run).where(t.Run.id == run_id)).first() is None:
-        raise UsageError(f"run {run_id} not found", hint="`orch show` lists the runs of this project")
+        raise UsageError(f"run {run_id} not found", hint="`orch runs` lists the runs of this project")
     sums = _sums(reading, run_id)
     return tuple(_step_row(*row, sums=sums.get(row[0].id, _NOTHING)) for row in rows)
 

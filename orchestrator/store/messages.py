@@ -33,7 +33,7 @@ def named(tx: Tx, name: str) -> str:
     """The id of an existing session. Raises UsageError."""
     row = tx.one(_BY_NAME, name=name)
     if row is None:
-        raise UsageError(f"session {name} not found", hint="`orch show` lists the runs with their sessions")
+        raise UsageError(f"session {name} not found", hint="`orch runs` lists the runs")
     return str(row[0])
 
 

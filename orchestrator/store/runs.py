@@ -56,7 +56,7 @@ def find(tx: Tx, ref: str | int) -> RunRow:
     else:
         row = tx.one(_BY_ID, ref=text)
     if row is None:
-        raise UsageError(f"run {text} not found", hint="`orch show` lists the runs of this project")
+        raise UsageError(f"run {text} not found", hint="`orch runs` lists the runs of this project")
     return _run_row(row)
 
 
@@ -105,7 +105,7 @@ def lock(tx: Tx, run_id: str, events: int = 0) -> Locked:
     """Take the run's lock and numbers for so many events. Raises UsageError for a run that is not of this scope."""
     row = tx.one(_LOCK, run=run_id, n=events)
     if row is None:
-        raise UsageError(f"run {run_id} not found", hint="`orch show` lists the runs of this project")
+        raise UsageError(f"run {run_id} not found", hint="`orch runs` lists the runs of this project")
     return Locked(*row)
 
 
@@ -156,7 +156,7 @@ def new_attempt(tx: Tx, run_id: str, step_id: str, name: str, item: str, number:
 def budget(tx: Tx, run_id: str) -> BudgetRow:
     row = tx.one(_BUDGET, run=run_id)
     if row is None:
-        raise UsageError(f"run {run_id} not found", hint="`orch show` lists the runs of this project")
+        raise UsageError(f"run {run_id} not found", hint="`orch runs` lists the runs of this project")
     return BudgetRow(_usd(row[0]), from_pico(row[1]), from_pico(row[2]))
 
 
