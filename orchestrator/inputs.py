@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.graph import Graph, InputNode
+from orchestrator.rules import show
 from orchestrator.spec import MISSING
 from orchestrator.values import NewArtifact
 
@@ -34,23 +35,15 @@ def check_inputs(graph: Graph, given: Mapping[str, Any], author: str = "customer
 
 def _artifact(node: InputNode, value: Any, author: str) -> NewArtifact:
     contract = node.contract
-    try:
-        data = contract.normalise(value)
-        faults = contract.faults(data)
-    except ValueError as error:
-        raise UsageError(f"input {node.name}: {error}", code="invalid_input") from error
+    faults = contract.faults(value)
     if faults:
         first = faults[0]
         where = "" if first.path == "$" else f" at {first.path}"
+        got = "" if first.value is None and value is not None else f", got {show(first.value)}"
         raise UsageError(
-            f"input {node.name}{where} {first.rule}, got {_short(first.value)}",
+            f"input {node.name}{where}: {first.rule}{got}",
             hint=f"it is declared in {node.place}",
             code="invalid_input",
         )
-    body = contract.dump(data)
+    body = contract.dump(value)
     return NewArtifact(contract.name, body, author, "input", contract.sensitivity, contract.field_hashes(body))
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"
