@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -39,18 +41,27 @@ def bring_up_to_date(engine: Engine, path: Path, now: datetime) -> Path | None:
     with engine.connect() as connection:
         if _peek(connection) == HEAD:
             return None
-        # Rebuilding a table must not trip over what refers to it; the check follows before the commit.
-        connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
-        connection.commit()
-        with connection.begin():
+        with _references_unchecked(connection), connection.begin():
             revision = current(connection)  # again, now that nobody else can migrate
             if revision == HEAD:
                 return None
             _refuse_newer(revision, path)
             backup = back_up(path, revision, now) if revision else None
-            run(connection, HEAD)
+            upgrade(connection)
             _check_references(connection, path)
         return backup
+
+
+@contextmanager
+def _references_unchecked(connection: Connection) -> Iterator[None]:
+    """Rebuilding a table must not trip over what refers to it. SQLite hears this only outside a transaction, so it is
+    said to the driver; all references are checked before the commit instead."""
+    raw: Any = connection.connection.driver_connection
+    raw.execute("PRAGMA foreign_keys=OFF")
+    try:
+        yield
+    finally:
+        raw.execute("PRAGMA foreign_keys=ON")
 
 
 def _peek(connection: Connection) -> str | None:
@@ -76,12 +87,11 @@ def configuration(connection: Connection | None = None) -> Any:
     return config
 
 
-def run(connection: Connection, target: str) -> None:
-    """Upgrade or downgrade to a revision (`base` = nothing), in the transaction that is open."""
+def upgrade(connection: Connection) -> None:
+    """Bring the schema to `HEAD`, in the transaction that is open."""
     from alembic import command
 
-    down = target == "base" or (_order(current(connection)) > _order(target))
-    (command.downgrade if down else command.upgrade)(configuration(connection), target)
+    command.upgrade(configuration(connection), HEAD)
 
 
 def revisions() -> tuple[str, ...]:
@@ -90,10 +100,6 @@ def revisions() -> tuple[str, ...]:
 
     found = ScriptDirectory.from_config(configuration()).walk_revisions()
     return tuple(reversed([script.revision for script in found]))
-
-
-def _order(revision: str | None) -> int:
-    return -1 if revision is None else revisions().index(revision)
 
 
 def _refuse_newer(revision: str | None, path: Path) -> None:

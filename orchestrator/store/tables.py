@@ -22,7 +22,17 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import BigInteger, Float, ForeignKeyConstraint, Index, LargeBinary, MetaData, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Float,
+    ForeignKeyConstraint,
+    Index,
+    LargeBinary,
+    MetaData,
+    Text,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.orm import registry
 from sqlmodel import Field, SQLModel
 
@@ -79,7 +89,8 @@ def _column(kind: Any, default: Any) -> Any:
     """A column with the default on both sides, so that raw SQL may leave it out too; `...` makes it required."""
     if default is None or default is ...:
         return Field(default=default, sa_type=kind)
-    return Field(default=default, sa_type=kind, sa_column_kwargs={"server_default": str(default)})
+    literal = text(f"'{default}'" if isinstance(default, str) else str(default))
+    return Field(default=default, sa_type=kind, sa_column_kwargs={"server_default": literal})
 
 
 def _time() -> Any:

@@ -142,10 +142,11 @@ def test_S25_items_come_back_byte_for_byte(tmp_path: Path) -> None:
         second = sent(opening.id, 2, *items, previous="resp_1", source="TOOL_RESULT", rung="replay")
         await store.sent(dispatch, second)
         (seen,) = (await store.journal(dispatch.attempt_id)).threads
-        assert seen.calls[0].done == answer
         assert seen.calls[1].sent == second
         assert seen.calls[1].done is None
-        (output,) = seen.calls[0].done.items if seen.calls[0].done else ()
+        read_back = seen.calls[0].done
+        assert read_back == answer
+        (output,) = read_back.items
         assert list(output.data) == list(verbatim)
         assert repr(output.data) == repr(verbatim)
 

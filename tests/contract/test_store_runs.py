@@ -74,7 +74,7 @@ def test_runs_are_found_by_number_id_and_how_recent_they_are(tmp_path: Path) -> 
         for ref in (4, "last~3", "nonsense", "0", "99999999999999999999"):
             with pytest.raises(UsageError, match="not found") as error:
                 await store.run(ref)
-            assert "orch show" in (error.value.hint or "")
+            assert "orch runs" in (error.value.hint or "")
 
     using(tmp_path, body)
 
@@ -109,7 +109,9 @@ def test_S01_every_order_of_late_and_new_claims_and_resumes_has_one_winner(tmp_p
 
     async def one_order(store: Store, order: tuple[str, ...]) -> None:
         worker, run, ready = await started(store, "a")
-        late, newest, winners, versions = ready["a"], ready["a"], [], 0
+        late = newest = ready["a"]
+        winners: list[Dispatch] = []
+        versions = 0
         for what in order:
             if what == "late":
                 won = await store.claim(claim(late, worker))
@@ -379,7 +381,7 @@ def test_S02_two_processes_writers_do_not_miss_each_other(tmp_path: Path) -> Non
 # --- S06, S07: edits in between ---
 
 
-async def _edited(store: Store, run_id: str, step: str, value: str, version: int = 1, **fields: object) -> str:
+async def _edited(store: Store, run_id: str, step: str, value: str, version: int = 1, **fields: Any) -> str:
     new = NewArtifact("note", value.encode(), "ana", "person", "internal", artifact(value, **fields).field_hashes)
     return (await store.edit(run_id, step, None, version, new)).id
 
@@ -626,12 +628,14 @@ def test_a_child_run_shares_heads_and_numbers_on(tmp_path: Path) -> None:
         await _edited(store, run.id, "a", "a2")
         rows = {row.name: row for row in await store.steps(run.id)}
         heads = {name: row.head for name, row in rows.items()}
-        shared = tuple(
-            NewStep(name, None, kind, n, parents, head.id if name != "b" else None, head.version)
-            for n, (name, kind, parents) in enumerate(
-                [("x", "input", ()), ("a", "python", ()), ("b", "python", ("a",))]
-            )
-            if (head := heads[name])
+        x, a, b_ = heads["x"], heads["a"], heads["b"]
+        assert x is not None
+        assert a is not None
+        assert b_ is not None
+        shared = (
+            NewStep("x", None, "input", -1, (), x.id, 1),
+            NewStep("a", None, "python", 0, (), a.id, 2),
+            NewStep("b", None, "python", 1, ("a",), None, b_.version),
         )
         child, found = await store.create_run(new_run(steps=shared, parent_id=run.id), worker)
         assert (child.parent_number, child.number) == (1, 2)
