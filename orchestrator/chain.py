@@ -268,7 +268,7 @@ class Chain:
     clock: Clock
     emit: Callable[[Event], None]
     calls: list[CallRow] = field(default_factory=list)
-    tool_rows: dict[str, ToolRow] = field(default_factory=dict)
+    tool_rows: dict[tuple[str, str], ToolRow] = field(default_factory=dict)  # by call and by the id the model gave
     source: CallSource = "NEXT_STEP"
 
     async def run(self) -> Finished:
@@ -452,7 +452,10 @@ class Chain:
 
     async def _judge(self, done: DoneCall, reply: Reply) -> Finished | None:
         used = count_reasks(self.calls)
-        verdict = await self.check(reply, self.calls)
+        try:
+            verdict = await self.check(reply, self.calls)
+        except OrchError as broken:  # the check's own fault: the reply was paid for all the same
+            raise ChainStopped(broken, replace(done, outcome="rejected", reason=broken.message)) from broken
         for note in verdict.notes:
             self._event("step.note", text=note)
         if not verdict.faults:
@@ -499,11 +502,11 @@ class Chain:
         if rounds > MAX_TOOL_ROUNDS:
             raise ChainStopped(StepFailed(f"the model asked for tools {rounds} times without answering"), None)
         for tool_call in call.done.tool_calls:
-            self._refuse_doubt(tool_call)
+            self._refuse_doubt(call.sent.id, tool_call)
         return tuple(await asyncio.gather(*(self._run_tool(call.sent.id, tc) for tc in call.done.tool_calls)))
 
-    def _refuse_doubt(self, tool_call: ToolCall) -> None:
-        row = self.tool_rows.get(tool_call.call_id)
+    def _refuse_doubt(self, call_id: str, tool_call: ToolCall) -> None:
+        row = self.tool_rows.get((call_id, tool_call.call_id))
         tool = self._tool(tool_call.name)
         if row is None or row.state == "done" or row.decision or tool is None or tool.idempotent:
             return
@@ -513,7 +516,7 @@ class Chain:
         )
 
     async def _run_tool(self, call_id: str, tool_call: ToolCall) -> ToolOutput:
-        row = self.tool_rows.get(tool_call.call_id)
+        row = self.tool_rows.get((call_id, tool_call.call_id))
         if row is not None and row.output is not None:
             return row.output
         if row is not None and row.decision == "tell":

@@ -98,7 +98,7 @@ async def start_run(services: Services, graph: Graph, options: RunOptions) -> Ru
             steps=tuple(_new_steps(graph)),
             cap_usd=options.cap_usd if options.cap_usd is not None else (budget.usd if budget else None),
             on_exceed=budget.on_exceed if budget else "pause",
-            unpriced=budget.unpriced if budget else "allow",
+            unpriced=budget.unpriced if budget else "refuse",  # bites only where the command sets a cap
         ),
         services.worker,
     )

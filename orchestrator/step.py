@@ -178,7 +178,7 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
         clock=services.clock,
         emit=services.listener,
         calls=list(recorded.calls) if recorded else [],
-        tool_rows={row.tool_call.call_id: row for row in journal.tools} if journal else {},
+        tool_rows={(row.call_id, row.tool_call.call_id): row for row in journal.tools} if journal else {},
     )
     finished = await chain.run()
     base = journal.base_head if journal is not None and recorded else claim.base_head

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from orchestrator.errors import StoreError
 from orchestrator.ids import is_synthetic
 from orchestrator.providers.base import Listener, no_listener
 from orchestrator.providers.scripted import ScriptedProvider
-from orchestrator.values import Item, OutputItem, Reply, Request, TextItem, ToolOutput
-from tests.walk.harness import House, Seen
+from orchestrator.values import Item, OutputItem, Reply, Request, TextItem, ToolCall, ToolOutput, Usage
+from tests.walk.harness import House, Seen, Stopped
 
 TASK = "Estimate the cost of this order."
 PIPELINE = """
@@ -216,6 +217,41 @@ def test_S09_every_call_is_answered_also_one_that_cannot_be_made(tmp_path: Path)
     assert [answer.is_error for answer in answers] == [True] * 6 + [False]
     assert not (tmp_path / "world.txt").exists()
     assert seen.value("price") == {"cost": 24, "currency": "USD"}
+
+
+class Numbered(ScriptedProvider):
+    """A server that numbers the calls of each reply anew, as some do; it does not chain."""
+
+    def __init__(self) -> None:
+        super().__init__({}, chaining="replay")
+
+    async def respond(self, request: Request, listener: Listener = no_listener) -> Reply:
+        self.requests.append(request)
+        turn = sum(isinstance(item, ToolOutput) for item in request.items)
+        reply = Reply(f"resp_{len(self.requests)}", "completed", json.dumps(GOOD["json"]), (), usage=Usage(100))
+        if request.step == "letter" or turn == 2:
+            return reply
+        asked = ToolCall("call_0", "look_up", json.dumps({"part": ("lamp", "cable")[turn]}))
+        item = {"type": "function_call", "call_id": "call_0", "name": "look_up", "arguments": asked.arguments}
+        return replace(reply, text="", items=(OutputItem(item),), tool_calls=(asked,))
+
+
+def test_a_call_id_used_twice_does_not_bring_back_the_first_answer(tmp_path: Path) -> None:
+    """The process ends between the second call's reply and its tool; the journal holds the first one's output."""
+    moments: list[str] = []
+
+    def stop(moment: str) -> None:
+        moments.append(moment)
+        if moments.count("tool_started:begin") == 2 and moment == "tool_started:begin":
+            raise Stopped
+
+    there = house(tmp_path, Numbered())
+    with pytest.raises(StoreError):
+        asyncio.run(there.run({"order": "two lamps"}, observer=stop))
+    seen = asyncio.run(there.resume())
+    assert seen.value("price") == GOOD["json"]
+    assert outputs(there.requests("price")[-1]) == ["1 lamp: 12", "1 cable: 12"]
+    assert len(there.requests("price")) == 3
 
 
 def test_a_model_that_calls_tools_for_ever_is_stopped(tmp_path: Path) -> None:

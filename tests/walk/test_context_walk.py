@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.cli.outcome import exit_code
 from orchestrator.frame import parse
 from orchestrator.plan import plan_new, plan_run, render_step
 from orchestrator.providers.scripted import ScriptedProvider
@@ -416,6 +417,7 @@ def test_S21_what_a_provider_may_not_see_is_not_sent_and_the_step_is_refused(tmp
     assert "may_see" in (error.hint or "")
     assert seen.status == "failed"
     assert seen.row.error == error
+    assert exit_code(seen.row, tuple(seen.steps.values())) == 7
     assert seen.steps["rates"].cost_usd == 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.cli.outcome import exit_code
 from orchestrator.errors import BudgetExceeded
 from orchestrator.plan import plan_new
 from orchestrator.providers.base import Listener, no_listener
@@ -178,6 +179,25 @@ def test_A23_a_cap_refuses_what_it_cannot_price_unless_told_otherwise(tmp_path: 
     assert '[prices."nobody-knows"]' in (seen.row.error.hint or "")
 
 
+def test_a_cap_that_only_the_command_gives_refuses_what_it_cannot_price_too(tmp_path: Path) -> None:
+    script = {"price": [answer(24, given=1000, out=10)], "letter": LETTER}
+    there = house(tmp_path, script, model="acme:nobody-knows")
+    assert run(there, cap_usd=Decimal(1)).status == "paused"
+    assert there.requests() == []
+    assert run(there).status == "succeeded"
+
+
+def test_a_reply_that_a_broken_check_could_not_judge_is_charged(tmp_path: Path) -> None:
+    steps = STEPS.replace('?"}', '?", checks: [{python: "work.py:check"}]}', 1)
+    there = house(tmp_path, {"price": [answer(24, given=1000, out=10)], "letter": LETTER}, steps=steps)
+    there.write("work.py", "def check(value, **reads):\n    return 1 / 0\n")
+    seen = run(there)
+    assert seen.steps["price"].error is not None
+    assert seen.steps["price"].error.code == "check_broken"
+    assert seen.steps["price"].cost_usd == Decimal("0.0021")
+    assert budget(there) == BudgetRow(None, Decimal("0.0021"), Decimal(0))
+
+
 def test_usage_that_was_not_reported_is_charged_as_it_was_reserved(tmp_path: Path) -> None:
     """S31: what is not known is never taken for nothing."""
     there = house(tmp_path, {"price": [{"json": {"cost": 24}, "usage": None}], "letter": LETTER})
@@ -227,6 +247,7 @@ def test_S31_a_call_whose_worst_case_passes_the_cap_is_not_sent_and_the_run_paus
     assert "the cap is $0.0115" in error.message
     assert "--cap" in (error.hint or "")
     assert seen.steps["letter"].status in ("ready", "pending")
+    assert exit_code(seen.row, tuple(seen.steps.values())) == 5
     assert budget(there) == BudgetRow(Decimal("0.0115"), Decimal("0.0012"), Decimal(0))
 
 
@@ -271,6 +292,7 @@ def test_on_exceed_fail_fails_the_step_and_the_run(tmp_path: Path, at: str) -> N
     assert seen.steps["letter"].status == "pending"
     assert seen.row.error is not None
     assert (seen.row.error.code, seen.row.error.exit_code) == ("budget", 5)
+    assert exit_code(seen.row, tuple(seen.steps.values())) == 5
     assert budget(there).reserved_usd == 0
 
 
