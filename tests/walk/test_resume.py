@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -19,13 +21,14 @@ import pytest
 from orchestrator import step as step_module
 from orchestrator.errors import UsageError
 from orchestrator.ids import is_synthetic
+from orchestrator.providers.base import Listener, no_listener
 from orchestrator.providers.scripted import ScriptedProvider
 from orchestrator.store.records import RunBusy
 from orchestrator.thread import compose
-from orchestrator.values import Prompt
+from orchestrator.values import Prompt, Reply, Request
 from tests.walk.four_steps import PIPELINE, STEPS, Echo, four_steps, made
 from tests.walk.harness import House, Seen, StopAfter, check_no_gap, meanwhile, sql_edit
-from tests.walk.ten_steps import IDEA, SCRIPT, TEXTS, VALUES, ten_steps
+from tests.walk.ten_steps import CALLS, IDEA, SCRIPT, TEXTS, VALUES, WORLD, ten_steps, world
 
 NOW = timedelta()
 ROOT = Path(__file__).parents[2]
@@ -276,6 +279,41 @@ def test_S01_who_takes_a_run_over_finishes_it_and_the_other_writes_nothing(tmp_p
     assert late.events == winner.events
     unanswered = [call for call in late.calls("b") if call.done is None]
     assert len(unanswered) == 1
+
+
+class Slow(ScriptedProvider):
+    """A vendor who, asked for one reply of one step, lets somebody else act first: once."""
+
+    def __init__(self, step: str, call: int, work: Callable[[], Any]) -> None:
+        super().__init__(SCRIPT)
+        self.waiting = [(step, call)]
+        self.work = work
+
+    async def respond(self, request: Request, listener: Listener = no_listener) -> Reply:
+        if (request.step, request.call) in self.waiting:
+            self.waiting.clear()
+            await asyncio.to_thread(self.work)
+        return await super().respond(request, listener)
+
+
+@pytest.mark.parametrize(
+    ("step", "call"), [("outline", 1), ("right", 1), ("right", 2), ("stack", 1), ("stack", 2), ("stack", 3)]
+)
+def test_S01_a_late_reply_starts_no_call_and_no_tool(tmp_path: Path, step: str, call: int) -> None:
+    """S01: whatever the late reply is (a draft to be mended, tool calls, the answer), its owner has lost the step."""
+    taken: list[Seen] = []
+    slow = Slow(step, call, lambda: taken.append(asyncio.run(house.resume(after=NOW, take_over=True))))
+    house = ten_steps(tmp_path).twin(slow, "orch.db")
+
+    late = asyncio.run(house.run({"idea": IDEA}))
+
+    assert [seen.status for seen in (late, *taken)] == ["succeeded", "succeeded"]
+    assert {name: late.text(name) for name in TEXTS} == TEXTS
+    assert {name: late.value(name) for name in VALUES} == VALUES
+    assert Counter(world(house)) == Counter(WORLD)
+    asked = Counter(request.step for request in house.requests())
+    assert asked == Counter({name: count for name, count in CALLS.items() if count}) + Counter({step: 1})
+    check_no_gap(late)
 
 
 def test_S01_an_expired_lease_is_taken_without_asking(tmp_path: Path) -> None:
