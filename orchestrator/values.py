@@ -102,7 +102,7 @@ class Snapshot:
     head: ArtifactVersion | None = None
 
 
-# --- what is chosen -----------------------------------------------------------------------------------------------------
+# --- what is chosen ---------------------------------------------------------------------------------------------------
 
 Layer = Literal["system", "artifact", "conversation", "facts", "task", "message"]
 
@@ -173,7 +173,7 @@ class Context:
     window: int | None = None
 
 
-# --- what is sent -------------------------------------------------------------------------------------------------------
+# --- what is sent -----------------------------------------------------------------------------------------------------
 
 ManifestKind = Literal["definition", "template", "contract", "read", "label", "tools", "code", "model"]
 
@@ -284,7 +284,7 @@ class Request:
     call: int = 1
 
 
-# --- what comes back ----------------------------------------------------------------------------------------------------
+# --- what comes back --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +333,9 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing wrong with an output: where, what stood there, which rule it breaks. `feedback` is what the model is told."""
+    """One thing wrong with an output: where, what stood there, which rule it breaks. `feedback` is what the model is
+    told.
+    """
 
     kind: Literal["empty", "not_json", "schema", "check", "customer_fact", "refusal", "too_large"]
     path: str
@@ -342,7 +344,7 @@ class Fault:
     value: Any = None
 
 
-# --- what is written down -----------------------------------------------------------------------------------------------
+# --- what is written down ---------------------------------------------------------------------------------------------
 
 CallSource = Literal["NEXT_STEP", "REASK", "TOOL_RESULT", "FOLLOW_UP", "REBUILD"]
 Rung = Literal["chain", "replay", "compact"]
@@ -364,7 +366,10 @@ class ThreadRecord:
 
 @dataclass(frozen=True, slots=True)
 class SentCall:
-    """Written before a request leaves. `items` are the thread's new items; `reserve` is charged until proven otherwise."""
+    """Written before a request leaves. `items` are the thread's new items; `reserve` is charged until proven otherwise.
+
+    `ask` says which question of a Python step the call belongs to (a hash); empty in a declarative step.
+    """
 
     id: str
     thread_id: str
@@ -378,6 +383,7 @@ class SentCall:
     model: str
     estimate_tokens: int
     reserve_usd: Decimal | None = None
+    ask: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +393,7 @@ class DoneCall:
     `accepted`, `tools` and `reask` are part of the thread's transcript; `cut_off`, `discarded` and `error` are not: the
     next call redoes them from the same parent. `tool_calls` are what must be answered next, `follow` the items the next
     call will carry (a re-ask's feedback): both are recorded, so that a resumed attempt goes on without asking again.
+    `answer` is the accepted value's canonical bytes where the step asks on: a Python step gets it back on resume (S11).
     """
 
     call_id: str
@@ -396,6 +403,7 @@ class DoneCall:
     items: tuple[OutputItem, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     follow: tuple[TextItem, ...] = ()
+    answer: bytes | None = None
     reason: str = ""
     usage: Usage | None = None
     usage_estimated: bool = False
@@ -478,8 +486,11 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """`committed`; `moved`: an input changed meanwhile, the version is stale at birth (S06); `conflict`: a person edited
-    this artifact meanwhile, the draft is kept but is not head (S07); `fenced`: this attempt is not ours any more."""
+    """How a commit ended.
+
+    `committed`; `moved`: an input changed meanwhile, the version is stale at birth (S06); `conflict`: a person edited
+    this artifact meanwhile, the draft is kept but is not head (S07); `fenced`: this attempt is not ours any more.
+    """
 
     outcome: Literal["committed", "moved", "conflict", "fenced"]
     version: int | None = None
