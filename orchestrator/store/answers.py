@@ -19,6 +19,15 @@ _TOOLS = Sql(
     " AND t.tool_id = :tool AND t.state <> 'done' AND a.state IN ('waiting', 'ready') AND {scope:s} AND {scope:t}"
 )
 _DECIDE = Sql("UPDATE tool_call SET decision = :decision, state = :state, output = :output WHERE id = :id AND {scope}")
+_EFFECTS = Sql(
+    "SELECT a.id FROM step s JOIN attempt a ON a.id = s.attempt_id JOIN effect e ON e.attempt_id = a.id"
+    " WHERE s.run_id = :run AND e.key = :key AND e.state <> 'done' AND a.state IN ('waiting', 'ready')"
+    " AND {scope:s} AND {scope:a} AND {scope:e}"
+)
+_DECIDE_EFFECT = Sql(
+    "UPDATE effect SET decision = :decision, state = :state, value = :value"
+    " WHERE attempt_id = :attempt AND key = :key AND {scope}"
+)
 _ANSWERED = Sql(
     "UPDATE attempt SET state = 'ready', error = NULL WHERE id = :attempt AND state = 'waiting' AND {scope}"
 )
@@ -61,6 +70,26 @@ def decide_tool(tx: Tx, run_id: str, tool_id: str, decision: ToolDecision, outpu
         output=put(tx, output or "") if done else None,
     )
     tx.run(_ANSWERED, attempt=attempt)
+
+
+def decide_effect(tx: Tx, run_id: str, key: str, decision: ToolDecision, value: bytes | None) -> None:
+    """Say what became of an interrupted effect; the attempt that waits for the word may then go on."""
+    runs.lock(tx, run_id)
+    rows = tx.all(_EFFECTS, run=run_id, key=key)
+    if not rows:
+        raise UsageError(f"effect {key} does not wait for a decision", hint="`orch show RUN` shows what waits")
+    if len(rows) > 1:
+        raise UsageError(f"effect {key} waits in more than one step", hint="give each effect a key of its own")
+    done = decision == "done"
+    tx.run(
+        _DECIDE_EFFECT,
+        attempt=rows[0][0],
+        key=key,
+        decision=decision,
+        state="done" if done else "started",
+        value=put(tx, value or b"null") if done else None,
+    )
+    tx.run(_ANSWERED, attempt=rows[0][0])
 
 
 def edit(tx: Tx, run_id: str, name: str, item: str | None, base_version: int, new: NewArtifact) -> ArtifactVersion:

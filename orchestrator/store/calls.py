@@ -42,7 +42,7 @@ _BLOCK = insert(
 )
 _SENT = insert(
     "call",
-    "id attempt_id thread_id seq source previous rung request_hash items provider model estimate_tokens"
+    "id attempt_id thread_id seq source previous rung request_hash items ask provider model estimate_tokens"
     " reserved_usd sent_at state",
 )
 _RESERVE = Sql(
@@ -54,8 +54,8 @@ _CREATED = Sql("UPDATE call SET created_id = :response WHERE id = :call AND stat
 _DONE = Sql(
     """
 UPDATE call SET state = :state, response_id = :response, outcome = :outcome, reason = :reason,
-    output_items = :output_items, tool_calls = :tool_calls, follow = :follow, input_tokens = :input,
-    cached_tokens = :cached, cache_write_tokens = :cache_write, output_tokens = :output, reasoning_tokens = :reasoning,
+    output_items = :output_items, tool_calls = :tool_calls, follow = :follow, answer = :answer,
+    input_tokens = :input, cached_tokens = :cached, cache_write_tokens = :cache_write, output_tokens = :output, reasoning_tokens = :reasoning,
     usage_estimated = :estimated, cost_usd = :cost, price = :price, tries = :tries, seconds = :seconds, done_at = :now
 WHERE id = :call AND attempt_id = :attempt AND state = 'sent' AND {scope} RETURNING reserved_usd
 """
@@ -75,6 +75,17 @@ _TOOL = insert(
 _TOOL_DONE = Sql(
     "UPDATE tool_call SET state = 'done', output = :output, is_error = :is_error, ended_at = :now"
     " WHERE call_id = :call AND tool_id = :tool AND {scope}"
+)
+
+_EFFECT = insert(
+    "effect",
+    "attempt_id key state started_at",
+    "ON CONFLICT (attempt_id, key) DO UPDATE SET state = 'started', started_at = excluded.started_at"
+    " WHERE effect.state <> 'done'",
+)
+_EFFECT_DONE = Sql(
+    "UPDATE effect SET state = 'done', value = :value, ended_at = :now"
+    " WHERE attempt_id = :attempt AND key = :key AND {scope}"
 )
 
 
@@ -164,6 +175,7 @@ def write_sent(tx: Tx, dispatch: Dispatch, call: SentCall, opened: ThreadRecord 
         rung=call.rung,
         request_hash=call.request_hash,
         items=items,
+        ask=call.ask,
         provider=call.provider,
         model=call.model,
         estimate_tokens=call.estimate_tokens,
@@ -221,6 +233,7 @@ def _done_values(call: DoneCall, bodies: Bodies) -> dict[str, Any]:
         "output_items": refer(call.items, bodies),
         "tool_calls": json_text.dump([[t.call_id, t.name, bodies.add(t.arguments)] for t in call.tool_calls]),
         "follow": refer(call.follow, bodies),
+        "answer": None if call.answer is None else bodies.add(call.answer),
         **_usage_values(usage),
         "estimated": int(call.usage_estimated),
         "cost": None if call.cost_usd is None else to_pico(call.cost_usd),
@@ -268,3 +281,14 @@ def tool_finished(tx: Tx, dispatch: Dispatch, call_id: str, tool_id: str, output
     )
     if not written:
         raise UsageError(f"tool call {tool_id} not found", hint="a tool call is recorded before it runs")
+
+
+def effect_started(tx: Tx, dispatch: Dispatch, key: str) -> None:
+    fence(tx, dispatch)
+    tx.run(_EFFECT, attempt_id=dispatch.attempt_id, key=key, state="started", started_at=tx.now)
+
+
+def effect_finished(tx: Tx, dispatch: Dispatch, key: str, value: bytes) -> None:
+    fence(tx, dispatch)
+    if not tx.run(_EFFECT_DONE, attempt=dispatch.attempt_id, key=key, value=put(tx, value), now=tx.now):
+        raise UsageError(f"effect {key} not found", hint="an effect is recorded before it happens")

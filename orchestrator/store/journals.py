@@ -15,7 +15,7 @@ from orchestrator.errors import UsageError
 from orchestrator.store import content, json_text
 from orchestrator.store import tables as t
 from orchestrator.store.listings import Reading, attempt_row
-from orchestrator.store.records import Journal, ThreadJournal, ToolRow
+from orchestrator.store.records import EffectRow, Journal, ThreadJournal, ToolRow
 from orchestrator.values import (
     Block,
     CallRow,
@@ -45,8 +45,11 @@ def journal(reading: Reading, attempt_id: str) -> Journal:
     calls = session.exec(reading.rows(t.Call).where(own).order_by(t.Call.thread_id, col(t.Call.seq))).all()
     asked = col(t.ToolCall.call_id).in_([call.id for call in calls])
     tools = session.exec(reading.rows(t.ToolCall).where(asked).order_by(t.ToolCall.id)).all()
+    effects = session.exec(
+        reading.rows(t.Effect).where(t.Effect.attempt_id == attempt_id).order_by(col(t.Effect.key))
+    ).all()
     blocks = _blocks(reading, threads)
-    bodies = reading.bodies(_needed(threads, blocks, calls, tools))
+    bodies = reading.bodies({*_needed(threads, blocks, calls, tools), *(row.value for row in effects if row.value)})
     return Journal(
         attempt=attempt_row(attempt),
         manifest=manifest,
@@ -57,6 +60,10 @@ def journal(reading: Reading, attempt_id: str) -> Journal:
         ),
         tools=tuple(_tool(row, bodies) for row in tools),
         base_head=attempt.base_head,
+        effects=tuple(
+            EffectRow(row.key, cast(Any, row.state), bodies[row.value] if row.value else None, cast(Any, row.decision))
+            for row in effects
+        ),
     )
 
 
@@ -82,6 +89,7 @@ def _needed(
         for references in (call.items, call.output_items, call.follow):
             needed |= content.hashes(references)
         needed.update(arguments for _, _, arguments in json_text.load(call.tool_calls))
+        needed.update([call.answer] if call.answer else [])
     for tool in tools:
         needed |= {tool.arguments, *([tool.output] if tool.output else [])}
     return needed
@@ -141,6 +149,7 @@ def _call(row: t.Call, bodies: Mapping[str, bytes], opening: Sequence[str]) -> C
         model=row.model,
         estimate_tokens=row.estimate_tokens,
         reserve_usd=row.reserved_usd,
+        ask=row.ask,
     )
     done = None if row.state == "sent" else _done(row, bodies)
     return CallRow(sent, done, row.response_id or row.created_id)
@@ -158,6 +167,7 @@ def _done(row: t.Call, bodies: Mapping[str, bytes]) -> DoneCall:
             for tool_id, name, arguments in json_text.load(row.tool_calls)
         ),
         follow=cast(Any, content.items(row.follow, bodies, ())),
+        answer=bodies[row.answer] if row.answer else None,
         reason=row.reason,
         usage=_usage(row),
         usage_estimated=bool(row.usage_estimated),

@@ -151,6 +151,17 @@ class ToolRow:
 
 
 @dataclass(frozen=True, slots=True)
+class EffectRow:
+    """One effect of a Python step. `started` without a value means that nobody knows whether it happened; `decision` is
+    what a person said about that."""
+
+    key: str
+    state: Literal["started", "done"]
+    value: bytes | None
+    decision: ToolDecision | None
+
+
+@dataclass(frozen=True, slots=True)
 class Journal:
     """All that an attempt wrote down, enough to go on with it in another process. `base_head` is the head it started
     from; `manifest` is None for an attempt that was never claimed."""
@@ -161,6 +172,7 @@ class Journal:
     threads: tuple[ThreadJournal, ...]
     tools: tuple[ToolRow, ...]
     base_head: str | None = None
+    effects: tuple[EffectRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,6 +178,14 @@ class Store:
         work = partial(calls.tool_finished, dispatch=dispatch, call_id=call_id, tool_id=tool_call_id, output=output)
         await self._write("tool_finished", work)
 
+    async def effect_started(self, dispatch: Dispatch, key: str) -> None:
+        """Record that a Python step is about to do something to the world (S11). Raises Fenced."""
+        await self._write("effect_started", partial(calls.effect_started, dispatch=dispatch, key=key))
+
+    async def effect_finished(self, dispatch: Dispatch, key: str, value: bytes) -> None:
+        """Record that it is done, and what came of it. Raises Fenced."""
+        await self._write("effect_finished", partial(calls.effect_finished, dispatch=dispatch, key=key, value=value))
+
     async def commit(self, commit: Commit) -> CommitResult:
         """End an attempt with its artifact; see CommitResult for the outcomes."""
         try:
@@ -216,6 +224,11 @@ class Store:
         """Say what became of an interrupted tool (S09): retry it, take this output, or tell the model."""
         work = partial(answers.decide_tool, run_id=run_id, tool_id=tool_call_id, decision=decision, output=output)
         await self._write("decide_tool", work)
+
+    async def decide_effect(self, run_id: str, key: str, decision: ToolDecision, value: bytes | None) -> None:
+        """Say what became of an interrupted effect of a Python step: do it again, or take this value as its result."""
+        work = partial(answers.decide_effect, run_id=run_id, key=key, decision=decision, value=value)
+        await self._write("decide_effect", work)
 
     # --- what was written down ---
 

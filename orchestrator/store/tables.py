@@ -6,7 +6,7 @@ scope and hash; every other table refers to them by hash. Order is a counter of 
 
     subject ── session ── message
        │          └── run ── budget, event
-       │               └── step ── attempt ── read, thread ── block, call ── tool_call
+       │               └── step ── attempt ── read, effect, thread ── block, call ── tool_call
        └── content ← artifact (by hash; `step.head_id` says which version is current)
 
 A row below a run says whose it is by its parent alone, and has no more indexes than its lookups need: each index is a
@@ -365,13 +365,15 @@ class Call(Scoped, table=True):
     """One request to a provider, written twice: before it leaves and after its reply.
 
     `created_id` is the response id seen first in the stream; `reserved_usd` is held against the cap until the reply,
-    then `charged_usd` is what the cap lost, known (`cost_usd`) or not. Items are lists of references to content.
+    then `charged_usd` is what the cap lost, known (`cost_usd`) or not. Items are lists of references to content. `ask`
+    says which question of a Python step a call belongs to, `answer` is the value that question was answered with (S11).
     """
 
     __tablename__ = "call"
     __table_args__ = _owned(
         _refers("attempt_id", "attempt"),
         _refers("thread_id", "thread"),
+        _body("answer"),
         UniqueConstraint("thread_id", "seq"),
     )
 
@@ -384,6 +386,7 @@ class Call(Scoped, table=True):
     rung: str = _text()
     request_hash: str = _text()
     items: str = _text("[]")
+    ask: str = _text("")
     provider: str = _text()
     model: str = _text()
     estimate_tokens: int = _count()
@@ -397,6 +400,7 @@ class Call(Scoped, table=True):
     output_items: str = _text("[]")
     tool_calls: str = _text("[]")
     follow: str = _text("[]")
+    answer: str | None = _text(None)
     input_tokens: int | None = _count(None)
     cached_tokens: int | None = _count(None)
     cache_write_tokens: int | None = _count(None)
@@ -430,6 +434,21 @@ class ToolCall(Scoped, table=True):
     state: str = _text("started")
     output: str | None = _text(None)
     is_error: int = _count(0)
+    decision: str | None = _text(None)
+    started_at: datetime = Field(sa_type=UtcTime)
+    ended_at: datetime | None = _time()
+
+
+class Effect(Scoped, table=True):
+    """Something a Python step does to the world once: the row precedes it, as a tool's does (S11, S09)."""
+
+    __tablename__ = "effect"
+    __table_args__ = _owned(_refers("attempt_id", "attempt"), _body("value"), lean=True)
+
+    attempt_id: str = _key()
+    key: str = _key()
+    state: str = _text("started")
+    value: str | None = _text(None)
     decision: str | None = _text(None)
     started_at: datetime = Field(sa_type=UtcTime)
     ended_at: datetime | None = _time()

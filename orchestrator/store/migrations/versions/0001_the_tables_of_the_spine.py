@@ -409,6 +409,7 @@ def upgrade() -> None:
         sa.Column("rung", sa.Text(), nullable=False),
         sa.Column("request_hash", sa.Text(), nullable=False),
         sa.Column("items", sa.Text(), server_default=sa.text("'[]'"), nullable=False),
+        sa.Column("ask", sa.Text(), server_default=sa.text("('')"), nullable=False),
         sa.Column("provider", sa.Text(), nullable=False),
         sa.Column("model", sa.Text(), nullable=False),
         sa.Column("estimate_tokens", sa.BigInteger(), nullable=False),
@@ -422,6 +423,7 @@ def upgrade() -> None:
         sa.Column("output_items", sa.Text(), server_default=sa.text("'[]'"), nullable=False),
         sa.Column("tool_calls", sa.Text(), server_default=sa.text("'[]'"), nullable=False),
         sa.Column("follow", sa.Text(), server_default=sa.text("'[]'"), nullable=False),
+        sa.Column("answer", sa.Text(), nullable=True),
         sa.Column("input_tokens", sa.BigInteger(), nullable=True),
         sa.Column("cached_tokens", sa.BigInteger(), nullable=True),
         sa.Column("cache_write_tokens", sa.BigInteger(), nullable=True),
@@ -439,6 +441,12 @@ def upgrade() -> None:
             ["tenant", "account", "subject"],
             ["subject.tenant", "subject.account", "subject.subject"],
             name=op.f("fk_call_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject", "answer"],
+            ["content.tenant", "content.account", "content.subject", "content.sha256"],
+            name=op.f("fk_call_tenant_account_subject_answer"),
             ondelete="RESTRICT",
         ),
         sa.ForeignKeyConstraint(["thread_id"], ["thread.id"], name=op.f("fk_call_thread_id"), ondelete="RESTRICT"),
@@ -483,9 +491,38 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_tool_call")),
         sa.UniqueConstraint("call_id", "tool_id", name=op.f("uq_tool_call_call_id_tool_id")),
     )
+    op.create_table(
+        "effect",
+        sa.Column("tenant", sa.Text(), server_default="-", nullable=False),
+        sa.Column("account", sa.Text(), server_default="-", nullable=False),
+        sa.Column("subject", sa.Text(), server_default="-", nullable=False),
+        sa.Column("attempt_id", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), server_default=sa.text("'started'"), nullable=False),
+        sa.Column("value", sa.Text(), nullable=True),
+        sa.Column("decision", sa.Text(), nullable=True),
+        sa.Column("started_at", sa.BigInteger(), nullable=False),
+        sa.Column("ended_at", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(["attempt_id"], ["attempt.id"], name=op.f("fk_effect_attempt_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject", "value"],
+            ["content.tenant", "content.account", "content.subject", "content.sha256"],
+            name=op.f("fk_effect_tenant_account_subject_value"),
+            ondelete="RESTRICT",
+        ),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_effect_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("attempt_id", "key", name=op.f("pk_effect")),
+        sqlite_with_rowid=False,
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("effect")
     op.drop_table("tool_call")
     op.drop_table("call")
     op.drop_table("block")
