@@ -23,7 +23,7 @@ from orchestrator.providers.registry import Providers
 from orchestrator.settings import Settings
 from orchestrator.step import Services, check_models, error_record, run_step
 from orchestrator.store import open_store
-from orchestrator.store.records import AdoptPlan, NewRun, NewStep
+from orchestrator.store.records import AdoptPlan, NewRun, NewStep, RunBusy
 from orchestrator.values import (
     ArtifactVersion,
     Dispatch,
@@ -264,6 +264,12 @@ async def _finish(services: Services, run: RunRow, progress: _Progress) -> RunRo
     status, error = outcome(steps, progress.budget)
     await services.store.release_run(run.id, services.worker, status, error)
     final = await services.store.run(run.id)
+    if final.status == "running":
+        raise RunBusy(
+            f"run {run.number} was taken over by another process, which goes on with it",
+            hint=f"orch show {run.number} shows how far it is",
+            code="taken_over",
+        )
     costs = [step.cost_usd for step in steps if step.cost_usd is not None]
     _emit(
         services,
