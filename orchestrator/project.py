@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
-from orchestrator.errors import ConfigError, Place, UsageError
+from orchestrator.errors import AccessRefused, ConfigError, Place, UsageError
 from orchestrator.python_files import PythonLoadError, load_object
 
 __all__ = [
@@ -44,11 +44,16 @@ class OutsideProject(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project on disk. `root` is real (no symbolic links); `config` is the table of `file` that belongs to us."""
+    """A project on disk. `root` is real (no symbolic links); `config` is the table of `file` that belongs to us.
+
+    `executable` are the Python files that may be executed beside the library's; None is all, for whoever opens a
+    project of their own in code. The command line fills it with what its user has agreed to (`trust`).
+    """
 
     root: Path
     file: Path
     config: Mapping[str, Any]
+    executable: frozenset[Path] | None = None
 
     def shelf(self, kind: Shelf, name: str) -> Path | None:
         """The file of a name on a shelf, the project's before the library's. Raises OutsideProject."""
@@ -112,10 +117,16 @@ class Project:
             return str(path)
 
     def load_object(self, path: Path, name: str) -> Any:
-        """A name out of one of the project's Python files. Raises PythonLoadError, OutsideProject."""
+        """A name out of one of the project's Python files. Raises PythonLoadError, OutsideProject, AccessRefused."""
         found = self._file(path)
         if found is None:
             raise PythonLoadError(f"there is no file {self.display(path)}", path)
+        if self.executable is not None and found not in self.executable and not _shipped(found):
+            raise AccessRefused(
+                f"{self.display(found)} is not executed: it was not there when you were asked to trust this project.",
+                hint="Run the command again.",
+                code="untrusted",
+            )
         return load_object(found, name)
 
     def holds(self, path: Path) -> bool:
@@ -179,6 +190,10 @@ def library_root() -> Path:
         f"The shipped steps, templates and artifacts are missing beside {package}.",
         hint="The installation is incomplete: install step-orchestrator again.",
     )
+
+
+def _shipped(path: Path) -> bool:
+    return any(path.is_relative_to(library_root() / kind) for kind in SHELVES)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -85,8 +85,17 @@ def looked_at(project: Project, ref: str, base: Path, shelf: Shelf | None) -> tu
     return tuple(dict.fromkeys(places))
 
 
-def _code(project: Project, path: Path) -> Mapping[str, str]:
-    """The hash of a file and of every project file that it imports relatively, directly or not."""
+def find_code(project: Project, ref: str, base: Path, shelf: Shelf | None = None) -> Path | None:
+    """The file of a reference, nothing executed; None where `load_reference` would raise before it executes any."""
+    file = ref.rpartition(":")[0]
+    try:
+        return project.resolve(file, base, shelf) if file.endswith(".py") else None
+    except OutsideProject:
+        return None
+
+
+def code_files(path: Path) -> Mapping[Path, bytes]:
+    """A Python file and every file that it imports relatively, directly or not, with their text."""
     bodies: dict[Path, bytes] = {}
     waiting = [path]
     while waiting:
@@ -94,6 +103,11 @@ def _code(project: Project, path: Path) -> Mapping[str, str]:
         if file not in bodies:
             bodies[file] = file.read_bytes()
             waiting.extend(_imported(file, bodies[file]))
+    return bodies
+
+
+def _code(project: Project, path: Path) -> Mapping[str, str]:
+    bodies = code_files(path)
     return {project.display(file): sha256(bodies[file]) for file in sorted(bodies)}
 
 
@@ -101,7 +115,7 @@ def _imported(file: Path, body: bytes) -> Iterator[Path]:
     """The files that the relative imports of a file name, as far as they exist."""
     try:
         tree = ast.parse(body)
-    except SyntaxError:  # a file that is only named for type checkers is never executed
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # only executing it can say what is wrong
         return
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom) or node.level == 0:

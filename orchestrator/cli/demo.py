@@ -43,11 +43,13 @@ def demo(state: State, folder: str | None, yes: bool) -> int:
     """
     from orchestrator.cli.inputs import read_inputs
     from orchestrator.cli.run import start
+    from orchestrator.cli.trust import trust_made
     from orchestrator.engine import RunOptions
 
     out = console(stderr=state.json)
     show(out, FIRST_LINE)
     target = copy_example(folder)
+    trust_made(target, [str(path.relative_to(target)) for path in target.rglob("*.py")], by="demo")
     state.prefix = f"orch -C {shlex.quote(str(target))}"
     state.db = None
     show(out, f"project: {target}")

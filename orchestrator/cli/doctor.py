@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from orchestrator.project import Project
     from orchestrator.settings import Settings
+    from orchestrator.trust import Standing
 
 SCHEMA: Final = "orch.doctor/1"
 PACKAGES: Final = (
@@ -30,6 +31,8 @@ PACKAGES: Final = (
     "alembic",
     "genai-prices",
 )
+# None: it was not looked at.
+_EXISTS: Final = {True: "ok", False: "made by the first run", None: "not opened: the project is not trusted"}
 
 
 @command("doctor")
@@ -38,14 +41,17 @@ def doctor(state: State) -> int:
 
     Secrets are shown as set or not set. Exit code 8 where the database is damaged or cannot be opened.
     """
+    from orchestrator.cli.trust import in_words, stands
     from orchestrator.settings import load_settings
 
     project = _project()
     settings = load_settings(project, os.environ, db=state.db)
-    database = _database(state, settings)
+    found = stands(project, settings) if project else None
+    database = _database(state, settings, found)
     document = {
         "schema": SCHEMA,
         "project": str(project.root) if project else None,
+        "trust": in_words(found) if found else None,
         "settings": [
             {"name": name, "value": setting.value, "origin": setting.origin, "secret": setting.secret}
             for name, setting in settings.table()
@@ -81,8 +87,9 @@ def _hosts(project: Project | None, settings: Settings) -> list[str]:
     return list(Providers(project, settings).hosts())
 
 
-def _database(state: State, settings: Settings) -> dict[str, Any]:
-    """The database's address and what is wrong with it; one that does not exist yet is not made."""
+def _database(state: State, settings: Settings, found: Standing | None) -> dict[str, Any]:
+    """The database's address and what is wrong with it; one that does not exist yet is not made, and one that a
+    project has chosen without its user's word is not opened."""
     from orchestrator.cli.session import database_file, drive
     from orchestrator.settings import shown_url
     from orchestrator.store import open_store
@@ -90,6 +97,9 @@ def _database(state: State, settings: Settings) -> dict[str, Any]:
 
     file = database_file(settings.db)
     about: dict[str, Any] = {"url": shown_url(settings.db), "exists": file is None or file.exists(), "problems": []}
+    unasked = found is not None and any(one.kind == "database" for one in found.missing) and not state.trust
+    if unasked:
+        return {**about, "exists": None}
     if not about["exists"]:
         return about
 
@@ -130,7 +140,9 @@ def _print(out: Console, document: dict[str, Any]) -> None:
             origin = f"  ({visible(note, one_line=True)})" if note else ""
             show(out, Text.assemble(f"  {name:<{width}}  {visible(value, one_line=True)}", (origin, "dim")))
 
-    section("project", [("root", document["project"] or "none here: orch init DIR makes one", "")])
+    root = document["project"]
+    trust = [("trust", document["trust"], "")] if root else []
+    section("project", [("root", root or "none here: orch init DIR makes one", ""), *trust])
     section(
         "settings",
         [
@@ -139,7 +151,7 @@ def _print(out: Console, document: dict[str, Any]) -> None:
         ],
     )
     database = document["database"]
-    health = "; ".join(database["problems"]) or ("ok" if database["exists"] else "made by the first run")
+    health = "; ".join(database["problems"]) or _EXISTS[database["exists"]]
     section("database", [("url", database["url"], ""), ("state", health, "")])
     section("hosts that can be contacted", [("", host, "") for host in document["hosts"]] or [("", "none", "")])
     section("versions", [(name, version, "") for name, version in document["versions"].items()])

@@ -99,7 +99,7 @@ class Job:
         path = draft_file(self.desk.project.root, f"{self.run.number}-{self.step}", _suffix(self.contract))
         path.write_bytes(self.old.body)
         try:
-            call_editor(self.desk.settings.env, path)
+            call_editor(os.environ, path)  # never from a project's .env: it is a program to start
             await self._store(parse(self.contract, path.read_bytes(), str(path)))
         except OrchError as error:
             if path.read_bytes() == self.old.body:

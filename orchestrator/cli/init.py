@@ -28,8 +28,11 @@ def init(state: State, folder: str) -> int:
     """
     from rich.text import Text
 
+    from orchestrator.cli.trust import trust_made
+
     target = Path(folder)
     made = copy_starter(target)
+    trust_made(target, made, by="init")
     if state.json:
         print_document({"schema": SCHEMA, "project": str(target.resolve()), "files": made})
         return 0

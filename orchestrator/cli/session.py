@@ -71,12 +71,17 @@ class Desk:
 
 
 def open_desk(state: State) -> Desk:
-    """Find the project from the current folder and read its settings. Raises ConfigError."""
+    """Find the project from the current folder, read its settings, and make sure that its user trusts it.
+
+    Raises ConfigError, and AccessRefused (exit 7) ahead of anything that is executed or contacted.
+    """
+    from orchestrator.cli.trust import require_trust
     from orchestrator.project import find_project
     from orchestrator.settings import load_settings
 
     project = find_project(Path.cwd())
-    return Desk(state, project, load_settings(project, os.environ, db=state.db))
+    settings = load_settings(project, os.environ, db=state.db)
+    return Desk(state, require_trust(state, project, settings), settings)
 
 
 def ignore(event: Event) -> None:

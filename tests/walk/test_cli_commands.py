@@ -28,7 +28,7 @@ def orch(
     return subprocess.run(
         [sys.executable, "-m", "orchestrator", *arguments],
         cwd=cwd,
-        env={**own, **(env or {})},
+        env={**own, "ORCH_TRUST": "1", **(env or {})},
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -43,6 +43,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [name for name in os.environ if name.startswith(("ORCH_", "OPENAI_", "ANTHROPIC_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("ORCH_TRUST", "1")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
