@@ -11,6 +11,11 @@ import sys
 
 def main() -> None:
     """The console script `orch`."""
-    from orchestrator.cli.app import run
+    try:
+        from orchestrator.cli.app import run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before or after the command itself, which answers it better
+        sys.stderr.write("interrupted\n")
+        code = 130
+    sys.exit(code)

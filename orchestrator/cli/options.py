@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from orchestrator.cli.terminal import visible
 from orchestrator.errors import UsageError
 
 
@@ -27,8 +28,8 @@ class State:
     run_number: int | None = None
 
     def command(self, text: str) -> str:
-        """A command the user can paste, for the project and database this one ran on."""
-        return f"{self.prefix} {text}"
+        """A command the user can paste, for the project and database this one ran on; safe to print (S27)."""
+        return visible(f"{self.prefix} {text}")
 
 
 def state_of(context: click.Context) -> State:
@@ -39,6 +40,29 @@ def state_of(context: click.Context) -> State:
 def _store(context: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value is not None and parameter.name is not None:
         setattr(state_of(context), parameter.name, value)
+
+
+def plain_text(name: str, value: str | None) -> None:
+    """Raises UsageError for a value that says nothing (an unset variable, mostly) or holds bytes that are no text."""
+    if value is None:
+        return
+    if not value.strip():
+        raise UsageError(f"{name} is empty", hint=f"Give {name} a value, or leave it out.")
+    if not _is_text(value):
+        raise UsageError(f"{name} is not UTF-8 text", hint="Type it anew, or check where it comes from.")
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _scope(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    plain_text(f"--{parameter.name}", value)
+    _store(context, parameter, value)
 
 
 def _enter(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
@@ -71,9 +95,9 @@ def shared_options() -> list[click.Parameter]:
         option("-C", "directory", callback=_enter, is_eager=True, metavar="DIR", help="Work in DIR (acts first)."),
         option("--db", callback=_database, metavar="URL", help="Database, default sqlite:///<project>/.orch/orch.db."),
         option("--json", is_flag=True, default=None, help="One JSON document on stdout."),
-        option("--tenant", metavar="ID", hidden=True, help="Whose data: tenant."),
-        option("--account", metavar="ID", hidden=True, help="Whose data: account."),
-        option("--subject", metavar="ID", hidden=True, help="Whose data: subject."),
+        option("--tenant", callback=_scope, metavar="ID", hidden=True, help="Whose data: tenant."),
+        option("--account", callback=_scope, metavar="ID", hidden=True, help="Whose data: account."),
+        option("--subject", callback=_scope, metavar="ID", hidden=True, help="Whose data: subject."),
         option("--trust", is_flag=True, default=None, help="Trust this project's code and hosts."),
     ]
 

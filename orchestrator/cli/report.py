@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.cli.terminal import console, plural, show, visible
 from orchestrator.errors import Diagnostic, InvalidProject, OrchError
@@ -17,7 +19,59 @@ if TYPE_CHECKING:
 
 def print_document(document: Mapping[str, Any]) -> None:
     """The one document of a `--json` command: ASCII only, so that no terminal or pipe can misread it (S27)."""
-    sys.stdout.write(json.dumps(document, ensure_ascii=True, allow_nan=False, indent=2) + "\n")
+    _documents().write(json.dumps(document, ensure_ascii=True, allow_nan=False, indent=2) + "\n")
+
+
+@contextmanager
+def only_documents() -> Iterator[None]:
+    """In the block stdout carries documents and nothing else: what a project's own code prints, or a program that it
+    starts, goes to stderr."""
+    global _document_stream
+    real, descriptor = sys.stdout, _descriptor()
+    keep = None if descriptor is None else os.dup(descriptor)
+    if descriptor is not None:
+        real.flush()
+        os.dup2(2, descriptor)
+    _document_stream = real if keep is None else _Descriptor(keep)
+    sys.stdout = sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout, _document_stream = real, None
+        if descriptor is not None and keep is not None:
+            os.dup2(keep, descriptor)
+            os.close(keep)
+
+
+class _Sink(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+
+class _Descriptor:
+    """Writes at once and keeps nothing back, so that a reader that has left is noticed here and never again."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def write(self, text: str, /) -> None:
+        data = text.encode("ascii")
+        while data:
+            data = data[os.write(self._number, data) :]
+
+
+_document_stream: _Sink | None = None
+
+
+def _documents() -> _Sink:
+    return sys.stdout if _document_stream is None else _document_stream
+
+
+def _descriptor() -> int | None:
+    """The number of the real stdout; None where it is closed, or somebody has put another stream in its place."""
+    try:
+        return sys.stdout.fileno() if sys.__stdout__ is not None and sys.stdout is sys.__stdout__ else None
+    except (OSError, ValueError):
+        return None
 
 
 def error_document(error: OrchError) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What a command needs of the library: the project, its settings, a graph, a database; and one event loop to run in.
 
 Ctrl-C is a request, not an accident: the first one cancels the command's task and waits until the engine has released
-the run as paused; the second ends the process at once, which the store survives by design.
+the run as paused; the second ends the process at once, which the store survives by design. A terminal that is closed
+(SIGHUP) and a polite `kill` (SIGTERM) ask for the same.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def drive(main: Callable[[], Coroutine[Any, Any, T]], on_stop: Callable[[], None
 def _interruptible(
     loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any], on_stop: Callable[[], None]
 ) -> Iterator[list[int]]:
-    """SIGINT as a request while the block runs. Yields the list of requests seen. Only a main thread gets signals."""
+    """Signals as requests while the block runs. Yields the list of requests seen. Only a main thread gets signals."""
     stops: list[int] = []
 
     def stop(number: int, frame: object) -> None:
@@ -171,11 +172,19 @@ def _interruptible(
     if threading.current_thread() is not threading.main_thread():
         yield stops
         return
-    before = signal.signal(signal.SIGINT, stop)
+    before = {number: signal.signal(number, stop) for number in _requests()}
     try:
         yield stops
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _requests() -> Iterator[int]:
+    yield signal.SIGINT
+    yield signal.SIGTERM
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else started with nohup
+        yield signal.SIGHUP
 
 
 @contextmanager
