@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
@@ -14,10 +15,11 @@ from typing import Any, Final
 import click
 
 from orchestrator.cli.options import State, shared_options, state_of
-from orchestrator.cli.report import report_bug, report_error
+from orchestrator.cli.report import only_documents, report_bug, report_error
 from orchestrator.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, OrchError, UsageError
 
 EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
+_LOOKS: Final = frozenset({"-h", "--help", "--version"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +118,11 @@ def run(arguments: Sequence[str]) -> int:
     from orchestrator.cli.terminal import lenient_streams
 
     lenient_streams()
-    state = State(json="--json" in arguments)
+    asks = not _LOOKS.isdisjoint(arguments)
+    state = State(json="--json" in arguments and not asks)
     try:
-        code = _invoke(arguments, state)
+        with only_documents() if state.json else nullcontext():
+            code = _invoke(arguments, state)
         sys.stdout.flush()
         return code
     except BrokenPipeError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from orchestrator.cli.options import State, command
+from orchestrator.cli.options import State, command, plain_text
 from orchestrator.cli.refs import run_ref
 from orchestrator.errors import UsageError
 
@@ -52,6 +52,8 @@ def run(
     from orchestrator.engine import RunOptions, check_inputs
 
     cap_usd = money_option("--cap", cap)
+    plain_text("--message", message)
+    plain_text("--session", session)
     desk = open_desk(state)
     graph = desk.graph(name, require_model=True)
     inputs = read_inputs(file, assignments, graph.spec)
@@ -62,10 +64,11 @@ def run(
 
 def start(desk: Desk, graph: Graph, options: RunOptions, *, ask: bool, hints: bool = True) -> int:
     """Plan, ask where money is at stake and someone is there to answer, then run to the end."""
-    from orchestrator.engine import start_run
+    from orchestrator.engine import check_models, start_run
     from orchestrator.plan import plan_new
 
     async def work(services: Services, progress: Progress) -> RunRow:
+        check_models(services, graph)  # a key that is missing is told before anything is asked
         plan = await plan_new(services, graph, options.inputs)
         confirm(desk.state, plan, options.cap_usd or (graph.spec.budget.usd if graph.spec.budget else None), ask=ask)
         progress.expect(plan.steps)
