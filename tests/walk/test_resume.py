@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import step as step_module
+from orchestrator import asking
 from orchestrator.errors import UsageError
 from orchestrator.ids import is_synthetic
 from orchestrator.providers.base import Listener, no_listener
@@ -191,7 +191,7 @@ def test_S13_recorded_text_is_sent_again_whatever_the_renderer_has_become(
         prompt = compose(*given)
         return replace(prompt, blocks=tuple(replace(b, parts=(b.text.upper(),)) for b in prompt.blocks))
 
-    monkeypatch.setattr(step_module, "compose", louder)
+    monkeypatch.setattr(asking, "compose", louder)
     with house.new_requests() as asked:
         seen = asyncio.run(house.resume())
 

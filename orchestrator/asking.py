@@ -1,0 +1,286 @@
+"""What every step that asks a model needs: what it may look at, its claim, its policy, and what makes a reply good.
+
+A declarative step asks once (`step`), a Python step as often as its body wants (`body`); both ask in the same way, so
+the way is here: one snapshot, one manifest, one claim, one check of a reply, one recorder of calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from orchestrator.chain import Endpoints, Policy, Verdict, count_reasks
+from orchestrator.clock import Clock
+from orchestrator.errors import StepFailed, StoreError
+from orchestrator.facts import Dropped, check_facts
+from orchestrator.graph import Graph, Read, StepNode
+from orchestrator.ids import keyed_hash, synthetic_thread_id, variable
+from orchestrator.output import feedback, judge, run_checks, schema_faults
+from orchestrator.project import Project
+from orchestrator.providers.base import Provider
+from orchestrator.providers.prices import Prices
+from orchestrator.providers.registry import Providers
+from orchestrator.settings import Settings
+from orchestrator.spec import MISSING
+from orchestrator.store import Store
+from orchestrator.store.records import Claim, Fenced, ThreadJournal
+from orchestrator.thread import compose, explain, manifest
+from orchestrator.values import (
+    Artifact,
+    ArtifactVersion,
+    CallRow,
+    Context,
+    Dispatch,
+    DoneCall,
+    Event,
+    Manifest,
+    OutputFormat,
+    Prompt,
+    ReadRecord,
+    Reply,
+    RunRow,
+    SentCall,
+    Snapshot,
+    ThreadRecord,
+    ToolCall,
+    ToolOutput,
+)
+from orchestrator.workers import run_blocking
+
+RENDER_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the effects need, built once per command by `engine.open_services`."""
+
+    project: Project
+    settings: Settings
+    store: Store
+    providers: Providers
+    prices: Prices
+    clock: Clock
+    listener: Callable[[Event], None]
+    worker: str
+    endpoints: Endpoints = field(default_factory=Endpoints)
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """One dispatch on its way: everything the hops below share."""
+
+    services: Services
+    graph: Graph
+    run: RunRow
+    step: StepNode
+    dispatch: Dispatch
+
+    def emit(self, kind: str, /, **data: Any) -> None:
+        self.services.listener(Event(kind, self.step.name, self.dispatch.item, data))
+
+
+async def take_snapshot(walk: Walk) -> Snapshot:
+    step = walk.step
+    return await walk.services.store.snapshot(
+        walk.run.id,
+        step.name,
+        walk.dispatch.item,
+        [read.name for read in step.reads],
+        step.conversation.messages if step.conversation else 0,
+    )
+
+
+def manifest_now(step: StepNode, snapshot: Snapshot) -> Manifest:
+    return manifest(step, {name: artifact.version for name, artifact in snapshot.artifacts.items()})
+
+
+async def restart(walk: Walk, old: Manifest, new: Manifest) -> Walk:
+    """The recorded inputs no longer hold: a new attempt on a new thread, and why (S06)."""
+    reason = "; ".join(explain(old, new))
+    fresh = await walk.services.store.restart(walk.dispatch, reason)
+    if fresh is None:
+        raise Fenced
+    walk.emit("step.rebuilt", reason=reason)
+    return replace(walk, dispatch=fresh)
+
+
+def claim_of(walk: Walk, snapshot: Snapshot, now: Manifest) -> Claim:
+    return Claim(
+        dispatch=walk.dispatch,
+        worker=walk.services.worker,
+        manifest=now,
+        reads=tuple(_read_record(read, snapshot, now) for read in walk.step.reads),
+        base_head=snapshot.head.id if snapshot.head else None,
+    )
+
+
+def _read_record(read: Read, snapshot: Snapshot, now: Manifest) -> ReadRecord:
+    found = snapshot.artifacts.get(read.name)
+    value = next(entry.hash for entry in now.entries if entry.kind == "read" and entry.name == read.name)
+    version: ArtifactVersion | None = found.version if found else None
+    return ReadRecord(
+        read.name, version.id if version else None, version.version if version else None, read.fields, value
+    )
+
+
+async def begin(walk: Walk, claim: Claim) -> None:
+    """Claim the attempt before anything of it is written or sent. Raises Fenced where the dispatch is late."""
+    if not await walk.services.store.claim(claim):
+        raise Fenced
+
+
+async def new_thread(walk: Walk, provider: Provider, context: Context, snapshot: Snapshot) -> ThreadRecord:
+    assert walk.step.model is not None
+    return ThreadRecord(
+        id=synthetic_thread_id(walk.run.session_id),
+        name="main",
+        provider=provider.traits.name,
+        model=walk.step.model.model,
+        base_url=provider.traits.base_url,
+        prompt=await compose_off_loop(walk.graph, walk.step, context, snapshot),
+        settings={"effort": walk.step.model.effort, "max_output_tokens": walk.step.model.max_output_tokens},
+        left_out=context.left_out,
+    )
+
+
+async def compose_off_loop(graph: Graph, step: StepNode, context: Context, snapshot: Snapshot) -> Prompt:
+    """`compose` in a thread, with a limit: a template is trusted code, but it may be slow or never end (S22)."""
+    try:
+        return await asyncio.wait_for(run_blocking(compose, graph, step, context, snapshot), RENDER_SECONDS)
+    except TimeoutError as error:
+        raise StepFailed(
+            f"the template of {step.name} took longer than {RENDER_SECONDS:g} s to render; nothing was sent",
+            hint="look for a loop in the template; long texts belong into artifacts, which are not rendered",
+            code="render_timeout",
+            place=step.template.place if step.template else step.place,
+        ) from error
+
+
+def recorded_thread(thread: ThreadJournal) -> ThreadRecord:
+    return ThreadRecord(
+        thread.id,
+        thread.name,
+        thread.provider,
+        thread.model,
+        thread.base_url,
+        thread.prompt,
+        thread.settings,
+        thread.left_out,
+    )
+
+
+def output_format(step: StepNode) -> OutputFormat | None:
+    """The schema a provider is asked to follow; None for text contracts."""
+    schema = step.contract.sent_schema()
+    return None if schema is None else OutputFormat(step.contract.name.replace(".", "_"), schema)
+
+
+def policy_of(walk: Walk) -> Policy:
+    step, services = walk.step, walk.services
+    assert step.model is not None
+    scope = services.store.scope
+    return Policy(
+        model=step.model.model,
+        step=step.name,
+        max_output_tokens=step.model.max_output_tokens,
+        effort=step.model.effort,
+        output=output_format(step),
+        tools=step.tools,
+        reasks=step.reasks,
+        call_timeout=step.call_timeout,
+        deadline=services.clock.monotonic() + step.timeout,
+        cache_key=keyed_hash(services.store.secret_key(), scope.tenant, walk.run.session_id),
+        unpriced=walk.run.unpriced,
+        capped=walk.run.cap_usd is not None,
+    )
+
+
+Checker = Callable[[Reply, Sequence[CallRow]], Awaitable[Verdict]]
+
+
+def checker(walk: Walk, context: Context, snapshot: Snapshot) -> Checker:
+    """What makes a reply acceptable, in this order: form and schema, the customer's facts, the step's own checks."""
+    contract, step = walk.step.contract, walk.step
+    reads = read_values(step, snapshot)
+
+    async def check(reply: Reply, calls: Sequence[CallRow]) -> Verdict:
+        judged = judge(reply, contract)
+        if judged.faults:
+            return Verdict(faults=judged.faults, feedback=feedback(judged.faults, contract.form))
+        facts = check_facts(contract, judged.value, context.statements, sources(step, snapshot))
+        # One re-ask asserts it; after that, or with none left, the value is good without it: it is null already.
+        asserted = count_reasks(calls) >= step.reasks or any(
+            c.done and "customer_fact:" in c.done.reason for c in calls
+        )
+        faults = () if asserted else facts.faults
+        faults = (*faults, *schema_faults(contract, facts.value)) or await run_checks(
+            step.checks, facts.value, reads, contract=contract
+        )
+        if faults:
+            return Verdict(faults=faults, feedback=feedback(faults, contract.form))
+        notes = tuple(dropped_note(d) for d in facts.dropped)
+        return Verdict(facts.value, contract.dump(facts.value), dict(facts.facts), notes=notes)
+
+    return check
+
+
+def dropped_note(drop: Dropped) -> str:
+    """What became of a value the customer's words do not hold: their own answer instead, or null."""
+    instead = "null" if drop.instead is None else f"their own answer, {drop.instead!r}"
+    return f"{drop.path}: {drop.value!r} is not in the customer's words; set to {instead}"
+
+
+def sources(step: StepNode, snapshot: Snapshot) -> list[tuple[Read, Artifact]]:
+    return [(read, snapshot.artifacts[read.name]) for read in step.reads if read.name in snapshot.artifacts]
+
+
+def read_values(step: StepNode, snapshot: Snapshot) -> dict[str, Any]:
+    """The reads as Python values, by the names functions use: a model instance where the schema is pydantic."""
+    values: dict[str, Any] = {}
+    for read in step.reads:
+        found = snapshot.artifacts.get(read.name)
+        if found is not None:
+            values[variable(read.name)] = read.contract.instance(found.body)
+        elif read.default is not MISSING:
+            values[variable(read.name)] = read.default
+    return values
+
+
+@dataclass
+class StoreRecorder:
+    """Writes a chain's calls down. The first call goes into the claim's transaction, all later ones are fenced."""
+
+    store: Store
+    dispatch: Dispatch
+    claim: Claim | None
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def sent(self, call: SentCall) -> None:
+        if self.claim is None:
+            await self.store.sent(self.dispatch, call)
+            return
+        if not await self.store.claim(replace(self.claim, sent=call)):
+            raise Fenced
+        self.claim = None
+
+    def created(self, call_id: str, response_id: str) -> None:
+        """Not awaited: it rides in the next commit, and nothing is lost if it never lands."""
+        task = asyncio.get_running_loop().create_task(self._note(call_id, response_id))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _note(self, call_id: str, response_id: str) -> None:
+        with contextlib.suppress(StoreError):  # the call's own `done` meets it too, and reports it
+            await self.store.created(call_id, response_id)
+
+    async def done(self, call: DoneCall, events: Sequence[Event]) -> None:
+        await self.store.done(self.dispatch, call, events)
+
+    async def tool_started(self, call_id: str, tool_call: ToolCall) -> None:
+        await self.store.tool_started(self.dispatch, call_id, tool_call)
+
+    async def tool_finished(self, call_id: str, output: ToolOutput) -> None:
+        await self.store.tool_finished(self.dispatch, call_id, output.call_id, output)
