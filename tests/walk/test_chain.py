@@ -351,6 +351,8 @@ def test_S12_an_answer_that_has_not_seen_the_chain_is_thrown_away_and_the_server
     rows = seen.calls("price")
     assert [row.done.outcome for row in rows if row.done] == ["tools", "discarded", "tools", "accepted"]
     assert [row.sent.rung for row in rows] == ["chain", "chain", "replay", "replay"]
+    assert rows[1].done is not None
+    assert rows[1].done.reason == "the server ignored previous_response_id"
     assert not any(json.dumps(NONSENSE["json"]) in there.effective(request) for request in there.requests())
     assert len(seen.versions["price"]) == 1
     assert len(events(seen, "chain_rebuilt")) == 1
