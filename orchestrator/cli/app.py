@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -125,7 +126,10 @@ def run(arguments: Sequence[str]) -> int:
             code = _invoke(arguments, state)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            report_bug(error, state)
+            return EXIT_BUG
         # Whoever read our output has left: stop quietly, and keep the interpreter from flushing into the pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
@@ -149,7 +153,7 @@ def _invoke(arguments: Sequence[str], state: State) -> int:
         return _interrupted(state)
     except OrchError as error:
         return report_error(error, state)
-    except BrokenPipeError:
+    except OSError:
         raise
     except Exception as error:
         report_bug(error, state)

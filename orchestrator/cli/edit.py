@@ -125,35 +125,29 @@ class Job:
             print_document(edit_document(await artifact_json(store, self.run, artifact, self.graph), reasons))
         else:
             work = [step.name for step in steps if step.kind != "input" and step.name != self.step]
-            _print(self.desk.state, self.run, self.old.version, new, reasons, work)
+            _print(self, new, reasons, work)
 
 
-def _print(
-    state: State,
-    run: RunRow,
-    old: ArtifactVersion,
-    new: ArtifactVersion,
-    reasons: Mapping[str, Sequence[str]],
-    others: Sequence[str],
-) -> None:
+def _print(job: Job, new: ArtifactVersion, reasons: Mapping[str, Sequence[str]], others: Sequence[str]) -> None:
     from rich.text import Text
 
+    from orchestrator.cli.outcome import redo_from
     from orchestrator.cli.terminal import console, show, visible
 
-    out = console()
-    title = f"{run.number}/{new.step}"
+    out, old, number = console(), job.old.version, job.run.number
+    title = (f"{number}/{new.step}", "bold")
     if new.version == old.version:
-        show(out, Text.assemble((title, "bold"), f"  unchanged: still v{old.version}"))
+        show(out, Text.assemble(title, f"  unchanged: still v{old.version}"))
         return
     author = visible(new.author, one_line=True)
-    show(out, Text.assemble((title, "bold"), f"  v{old.version} → v{new.version} by {author} · contract ok"))
+    show(out, Text.assemble(title, f"  v{old.version} → v{new.version} by {author} · contract ok"))
     for step, why in reasons.items():
         show(out, Text.assemble("  stale: ", (step, "yellow"), f"  {visible('; '.join(why), one_line=True)}"))
-    fresh = sum(step not in reasons for step in others)
-    show(out, f"  not stale: {fresh}")
-    if reasons:
-        first = next(iter(reasons))
-        show(out, Text(f"  redo: {state.command(f'rerun {run.number} --from {first}')}", style="dim"))
+    show(out, f"  not stale: {sum(step not in reasons for step in others)}")
+    redo = redo_from(job.graph, list(reasons))
+    if redo:
+        again = f"rerun {number}{''.join(f' --from {name}' for name in redo)}"
+        show(out, Text(f"  redo: {job.desk.state.command(again)}", style="dim"))
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.report import print_document
-from orchestrator.cli.terminal import console, excerpt, money, plural, show, show_line, visible
+from orchestrator.cli.terminal import console, excerpt, plural, show, show_line, spent, visible
 from orchestrator.errors import EXIT_OK, EXIT_WAITING, OrchError
 
 if TYPE_CHECKING:
@@ -81,8 +80,8 @@ def print_summary(state: State, run: RunRow, steps: Sequence[StepRow], *, hints:
     cost, partial = total_cost(work)
     done = sum(step.status == "succeeded" for step in work)
     style = {"succeeded": "green", "failed": "red"}.get(run.status, "yellow")
-    spent = "price unknown" if cost is None and partial else f"{money(cost or Decimal(0), partial=partial)} spent"
-    show(out, Text.assemble("  ", (run.status, style), f" · {done} of {plural(len(work), 'step')} · {spent}"))
+    counts = f" · {done} of {plural(len(work), 'step')} · {spent(cost, partial)}"
+    show(out, Text.assemble("  ", (run.status, style), counts))
     print_run_error(out, run, work)
     for hint in next_commands(state, run, work) if hints else ():
         show(out, Text(f"  {hint}", style="dim"))
@@ -100,8 +99,18 @@ def print_run_error(out: Console, run: RunRow, steps: Sequence[StepRow]) -> None
         show(out, f"  hint: {visible(error.hint)}")
 
 
-def next_commands(state: State, run: RunRow, steps: Sequence[StepRow]) -> list[str]:
-    """Commands that make sense now, ready to paste."""
+def redo_from(graph: Graph | None, stale: Sequence[str]) -> list[str]:
+    """The stale steps that are below no other stale step: running these again runs the rest."""
+    if graph is None:
+        return list(stale)
+    from orchestrator.graph import downstream
+
+    below = downstream(graph, stale)
+    return [name for name in stale if name not in below]
+
+
+def next_commands(state: State, run: RunRow, steps: Sequence[StepRow], redo: Sequence[str] = ()) -> list[str]:
+    """Commands that make sense now, ready to paste. `redo` names the steps that are stale."""
     number = run.number
     if run.status in ("failed", "paused", "cancelled"):
         failed = next((step.name for step in steps if step.status == "failed"), None)
@@ -110,6 +119,8 @@ def next_commands(state: State, run: RunRow, steps: Sequence[StepRow]) -> list[s
     if run.status == "waiting":
         return [state.command(f"show {number}")]
     last = steps[-1].name if steps else ""
+    if redo:
+        return [state.command(f"rerun {number}{''.join(f' --from {name}' for name in redo)}")]
     return [state.command(f"show {number}/{last}"), state.command(f"why {number}/{last}")]
 
 

@@ -1,7 +1,7 @@
 """Live progress: what is finished scrolls by for good, what runs now stays at the foot.
 
 On a terminal the foot is redrawn (rich Live); elsewhere each event worth knowing is one plain line. A reader that has
-left (a closed pipe) silences the progress and never disturbs the run.
+left (a closed pipe, a terminal that is gone) silences the progress and never disturbs the run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.lines import Line, name_width, print_step, step_text
 from orchestrator.cli.options import State
-from orchestrator.cli.terminal import console, money, plural, show, visible
+from orchestrator.cli.terminal import console, money, plural, show, spent, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -52,6 +52,7 @@ class Progress(AbstractContextManager["Progress"]):
         self.steps = len(names)
         self.finished: set[str] = set()
         self.worst: Mapping[str, Decimal] = {}
+        self.announced = False  # hosts and cap were shown before the question
         self.stopping = False
         self.silent = False
         self.live: Live | None = None
@@ -92,7 +93,7 @@ class Progress(AbstractContextManager["Progress"]):
                 self._start_live()
             if handler is not None:
                 handler(event)
-        except BrokenPipeError:
+        except OSError:
             self.silent = True
 
     # --- the run ------------------------------------------------------------------------------------------------------
@@ -106,11 +107,10 @@ class Progress(AbstractContextManager["Progress"]):
         self.steps = int(data.get("steps") or self.steps)
         cap = data.get("cap_usd")
         hosts = ", ".join(host_names(str(url) for url in data.get("hosts") or ()))
-        parts = [
-            str(data.get("pipeline", "")),
-            f"cap {money(Decimal(cap))}" if cap else "no cap",
-            f"sends to {hosts}" if hosts else "sends to no host",
-        ]
+        parts = [str(data.get("pipeline", ""))]
+        if not self.announced:
+            parts.append(f"cap {money(Decimal(cap))}" if cap else "no cap")
+            parts.append(f"sends to {hosts}" if hosts else "sends to no host")
         line = visible(" · ".join(parts), one_line=True)
         show(self.out, Text.assemble((f"run {data.get('number')}", "bold"), f" · {line}"))
 
@@ -228,7 +228,7 @@ class Progress(AbstractContextManager["Progress"]):
         left = max(self.steps - len(self.finished), 0)
         known = [cost for name, cost in self.worst.items() if name not in self.finished]
         most = f", at most {money(sum(known, Decimal(0)))}" if known and left else ""
-        return f"{money(self.spent, partial=self.partial)} spent · {plural(left, 'step')} left{most}"
+        return f"{spent(self.spent, self.partial)} · {plural(left, 'step')} left{most}"
 
 
 def _why(event: Event) -> tuple[str, ...]:

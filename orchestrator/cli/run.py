@@ -70,7 +70,9 @@ def start(desk: Desk, graph: Graph, options: RunOptions, *, ask: bool, hints: bo
     async def work(services: Services, progress: Progress) -> RunRow:
         check_models(services, graph)  # a key that is missing is told before anything is asked
         plan = await plan_new(services, graph, options.inputs)
-        confirm(desk.state, plan, options.cap_usd or (graph.spec.budget.usd if graph.spec.budget else None), ask=ask)
+        progress.announced = confirm(
+            desk.state, plan, options.cap_usd or (graph.spec.budget.usd if graph.spec.budget else None), ask=ask
+        )
         progress.expect(plan.steps)
         return await start_run(services, graph, options)
 
@@ -171,25 +173,28 @@ async def _paused(state: State, services: Services, graph: Graph) -> None:
         await print_run_document(services.store, await services.store.run(state.run_number), graph)
 
 
-def confirm(state: State, plan: Plan, cap: Decimal | None, *, ask: bool) -> None:
-    """Before the first paid call: where it goes, what it may cost, the cap; and a question where someone can answer."""
+def confirm(state: State, plan: Plan, cap: Decimal | None, *, ask: bool) -> bool:
+    """Before the first paid call: where it goes, what it may cost, the cap; and a question where someone can answer.
+
+    Returns whether there was anything to say. Raises click.Abort for a no: nothing has been sent.
+    """
     from orchestrator.cli.session import plain_interrupts
     from orchestrator.cli.terminal import console, cost_range, money, show, visible
     from orchestrator.trace.documents import host_names
 
-    names = host_names(plan.hosts)
-    if not names:
-        return
+    hosts = host_names(plan.hosts)
+    if not hosts:
+        return False
     out = console(stderr=state.json)
-    hosts = visible(", ".join(names), one_line=True)
+    names = visible(", ".join(hosts), one_line=True)
     limit = f"cap {money(cap)}" if cap is not None else "no cap"
-    show(out, f"sends to {hosts} · {cost_range(plan.cost_low_usd, plan.cost_high_usd)} · {limit}")
-    if not ask or not (sys.stdin.isatty() and out.is_terminal):
-        return
-    with plain_interrupts():
-        if not click.confirm("Go on?", default=True, err=True):
-            click.echo("Nothing was sent.", err=True)
-            raise click.Abort
+    show(out, f"sends to {names} · {cost_range(plan.cost_low_usd, plan.cost_high_usd)} · {limit}")
+    if ask and sys.stdin.isatty() and out.is_terminal:
+        with plain_interrupts():
+            if not click.confirm("Go on?", default=True, err=True):
+                click.echo("Nothing was sent.", err=True)
+                raise click.Abort
+    return True
 
 
 def money_option(name: str, text: str | None) -> Decimal | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,7 @@ from orchestrator.cli.outcome import (
     print_outputs,
     print_run_document,
     print_run_error,
+    redo_from,
     stale_by_step,
     value_of,
 )
@@ -22,6 +24,7 @@ from orchestrator.cli.refs import StepRef, run_ref, step_ref
 from orchestrator.cli.report import print_document
 from orchestrator.cli.terminal import console, excerpt, money, plural, visible
 from orchestrator.cli.terminal import show as put
+from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -65,28 +68,33 @@ def show(state: State, reference: str) -> int:
 
 async def _show_run(desk: Desk, store: Store, run: RunRow) -> None:
     graph = desk.known_graph(run)
+    from rich.text import Text
+
     if desk.state.json:
         await print_run_document(store, run, graph)
         return
     steps = await store.steps(run.id)
     reasons = stale_by_step(graph, steps)
     out = console()
-    _print_head(out, run, steps)
+    live = run.status != "running" or await _is_live(store, run)
+    _print_head(out, run, steps, run.status if live else "interrupted")
     work = [step for step in steps if step.kind != "input"]
     names = {step.name: _label(step) for step in work}
     width = name_width(list(names.values()))
     for step in work:
-        print_step(out, _line(step, names[step.name], reasons), width)
+        print_step(out, _line(step, names[step.name], reasons, run.status == "running" and live), width)
     print_run_error(out, run, work)
     if graph is None:
         put(out, f"  the pipeline cannot be loaded now, so staleness is not known: {desk.state.command('check')}")
     else:
         await print_outputs(out, store, run, graph, work, lines=4)
-    for hint in next_commands(desk.state, run, work):
-        put(out, f"  {hint}")
+    stale = [step.name for step in work if step.status == "succeeded" and (step.stale or reasons.get(step.name))]
+    at_rest = run if live else replace(run, status="paused")
+    for hint in next_commands(desk.state, at_rest, work, redo_from(graph, stale)):
+        put(out, Text(f"  {hint}", style="dim"))
 
 
-def _print_head(out: Console, run: RunRow, steps: Sequence[StepRow]) -> None:
+def _print_head(out: Console, run: RunRow, steps: Sequence[StepRow], status: str) -> None:
     from rich.text import Text
 
     from orchestrator.trace.documents import total_cost
@@ -94,7 +102,7 @@ def _print_head(out: Console, run: RunRow, steps: Sequence[StepRow]) -> None:
     cost, partial = total_cost(steps)
     parts = [
         run.pipeline,
-        run.status,
+        status,
         _moment(run.created_at),
         *([f"from run {run.parent_number}"] if run.parent_number is not None else []),
         f"{money(cost, partial=partial)}{f' of {money(run.cap_usd)}' if run.cap_usd is not None else ''}",
@@ -112,7 +120,16 @@ def _label(step: StepRow) -> str:
     return f"{name}@{step.head.version}" if step.head else name
 
 
-def _line(step: StepRow, label: str, reasons: Mapping[str, Sequence[str]]) -> Line:
+async def _is_live(store: Store, run: RunRow) -> bool:
+    """Whether a process works on the run now."""
+    try:
+        await store.check_free(run.id, "")
+    except UsageError:
+        return True
+    return False
+
+
+def _line(step: StepRow, label: str, reasons: Mapping[str, Sequence[str]], live: bool) -> Line:
     why = reasons.get(step.name, ())
     stale = step.stale or bool(why)
     notes = [f"stale: {reason}" for reason in why] or (["stale"] if stale else [])
@@ -123,7 +140,7 @@ def _line(step: StepRow, label: str, reasons: Mapping[str, Sequence[str]]) -> Li
     if step.error is not None:
         notes += [step.error.message, *([f"hint: {step.error.hint}"] if step.error.hint else [])]
     if step.status in ("pending", "running", "ready", "skipped", "cancelled"):
-        notes.insert(0, step.status)
+        notes.insert(0, "interrupted" if step.status == "running" and not live else step.status)
     return Line(
         label,
         "stale" if stale and step.status == "succeeded" else step.status,
@@ -192,7 +209,7 @@ def _print_artifact(
         f"read by {', '.join(readers)}" if readers else "read by no step",
     ]
     title = f"{run.number}/{version.step}@{version.version}"
-    put(out, Text.assemble((title, "bold"), visible(f" · {' · '.join(parts)}", one_line=True)))
+    put(out, Text.assemble((title, "bold"), " · ", visible(" · ".join(parts), one_line=True)))
     if version.draft:
         put(out, "  a draft: it is not the current version")
     if contract is not None:

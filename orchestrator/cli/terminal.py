@@ -7,6 +7,7 @@ cursor nor reorder a line (S27).
 
 from __future__ import annotations
 
+import errno
 import sys
 import unicodedata
 from decimal import Decimal
@@ -49,7 +50,7 @@ def console(*, stderr: bool = False, file: IO[str] | None = None, width: int | N
     class Quiet(Console):
         def on_broken_pipe(self) -> None:
             """rich would end the process here; whether a reader that left matters is the command's to decide."""
-            raise BrokenPipeError
+            raise BrokenPipeError(errno.EPIPE, "the reader has left")
 
     return Quiet(stderr=stderr, file=file, width=width, markup=False, highlight=False, emoji=False)
 
@@ -100,6 +101,13 @@ def money(usd: Decimal | None, *, partial: bool = False) -> str:
         exact = f"{usd.quantize(Decimal('0.0001')):f}"
         written = f"${exact[:4]}{exact[4:].rstrip('0')}" if usd else "$0"
     return f"≥{written}" if partial else written
+
+
+def spent(usd: Decimal | None, partial: bool) -> str:
+    """`$0.083 spent`; what is not priced is said to be unknown, never counted as nothing."""
+    if partial and not usd:
+        return "price unknown"
+    return f"{money(usd or Decimal(0), partial=partial)} spent"
 
 
 def cost_range(low: Decimal | None, high: Decimal | None) -> str:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.cli.lines import Line, print_step, step_text
-from orchestrator.cli.terminal import cost_range, duration, excerpt, money, tokens, visible
+from orchestrator.cli.terminal import cost_range, duration, excerpt, money, spent, tokens, visible
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,9 @@ def test_money(amount: Decimal | None, written: str) -> None:
 
 def test_an_unknown_part_of_a_sum_is_shown() -> None:
     assert money(Decimal("0.5"), partial=True) == "≥$0.50"
+    assert spent(None, partial=True) == spent(Decimal(0), partial=True) == "price unknown"
+    assert spent(None, partial=False) == "$0 spent"
+    assert spent(Decimal("0.083"), partial=True) == "≥$0.083 spent"
     assert cost_range(None, None) == "price unknown"
     assert cost_range(Decimal("0.02"), Decimal("0.11")) == "$0.02–0.11"
 

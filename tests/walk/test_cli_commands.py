@@ -487,6 +487,87 @@ def test_a_failed_run_prints_its_document_and_resume_goes_on(project: Path, caps
     assert {s["name"]: s["calls"] for s in resumed["steps"]}["key-points"] == 1
 
 
+# --- models, keys and money -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [["run"], ["plan"], ["run", "--json"]])
+def test_without_a_model_nothing_runs_and_the_way_out_is_told(
+    command: list[str], project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / ".env").unlink()
+    assert orch_run([*command, *BRIEF]) == 3
+    assert "ORCH_MODEL" in capsys.readouterr().err
+    assert orch_run(["check"]) == 0
+
+
+def test_without_a_key_nothing_runs_and_the_variable_is_named(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORCH_MODEL", "openai:some-model")
+    assert orch_run(["run", *BRIEF, "--yes"]) == 3
+    err = capsys.readouterr().err
+    assert "OPENAI_API_KEY" in err
+    assert "Traceback" not in err
+    assert document(capsys, "runs")["runs"] == []
+
+
+def on_a_terminal(project: Path, typed: bytes | None, *arguments: str) -> tuple[int, str]:
+    """A command on a pseudo-terminal, where someone types (None: presses Ctrl-C). Returns exit code and screen."""
+    import pty
+    import select
+    import signal
+
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("ORCH_", "OPENAI_"))}
+    # A host that nothing can reach: the question comes before anything is sent.
+    env = {
+        **own,
+        "ORCH_MODEL": "openai:m",
+        "OPENAI_API_KEY": "sk-x-0123456789",
+        "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
+    }
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *arguments],
+        cwd=project,
+        env=env,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    shown, deadline = b"", time.monotonic() + 60
+    asked = False
+    while time.monotonic() < deadline:
+        ended = process.poll() is not None
+        ready, _, _ = select.select([master], [], [], 0.2)
+        if ready:
+            shown += os.read(master, 4096)
+        elif ended:
+            break
+        if b"Go on?" in shown and not asked:
+            asked = True
+            if typed is None:
+                time.sleep(1)  # as a person would: readline must be waiting, or it misses the signal
+                process.send_signal(signal.SIGINT)
+            else:
+                os.write(master, typed)
+    os.close(slave)
+    os.close(master)
+    return process.wait(timeout=60), shown.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("typed", [b"n\n", None])
+def test_before_a_paid_call_host_price_and_cap_are_shown_and_no_is_an_answer(
+    typed: bytes | None, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown = on_a_terminal(project, typed, "run", *BRIEF)
+    assert code == 130
+    assert "sends to 127.0.0.1:9 · price unknown · cap $0.50" in shown
+    assert "Go on?" in shown
+    assert "Traceback" not in shown
+    assert document(capsys, "runs")["runs"] == []
+
+
 # --- doctor -----------------------------------------------------------------------------------------------------------
 
 
