@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from orchestrator.errors import UsageError
 from orchestrator.ids import uuid7
 from orchestrator.spec import Sensitivity
 from orchestrator.store.sql import Sql, Tx, insert
@@ -27,14 +26,6 @@ def session(tx: Tx, name: str | None, unnamed: str) -> str:
         return str(tx.all(_BY_NAME, name=name)[0][0])
     tx.run(_NEW, id=session_id, name=session_id, created_at=tx.now)  # somebody uses that name already
     return session_id
-
-
-def named(tx: Tx, name: str) -> str:
-    """The id of an existing session. Raises UsageError."""
-    row = tx.one(_BY_NAME, name=name)
-    if row is None:
-        raise UsageError(f"session {name} not found", hint="`orch runs` lists the runs")
-    return str(row[0])
 
 
 def add(

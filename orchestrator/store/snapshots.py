@@ -34,7 +34,7 @@ def snapshot(tx: Tx, run_id: str, step: str, item: str | None, reads: Sequence[s
     """The heads of the declared reads, the inputs, and the newest `messages` lines besides the run's own message."""
     run = tx.one(_RUN, run=run_id)
     if run is None:
-        raise UsageError(f"run {run_id} not found", hint="`orch show` lists the runs of this project")
+        raise UsageError(f"run {run_id} not found", hint="`orch runs` lists the runs of this project")
     session_id, own, message, last = run
     inputs = tx.all(_INPUTS, run=run_id)
     record = {row[2]: _artifact(row) for row in inputs}

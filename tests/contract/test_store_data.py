@@ -79,7 +79,7 @@ def test_S16_every_row_carries_its_scope_and_refers_to_its_subject() -> None:
     assert key == ["tenant", "account", "subject", "sha256"]
 
 
-def test_the_tables_are_the_designs() -> None:
+def test_the_tables_of_the_design_stand() -> None:
     named = (
         "session run step attempt thread call tool_call artifact read block content message event worker subject budget"
     )
