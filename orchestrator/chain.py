@@ -10,6 +10,11 @@ special case, it is the same loop entered with a longer list.
     reply that failed a check    → send the feedback, on the reply's own id
     reply cut off                → send the same items again from the same parent, once, with a higher cap
     id unknown or ignored        → send everything again without an id (rung: replay), then chain on
+    reply that was accepted      → the next question, on the reply's own id (a Python step asks on)
+
+A thread may hold several questions, each with an output contract and re-asks of its own; a chain works on one of them,
+over the calls of all. `REBUILD` begins the thread anew: its first call carries all that still counts, and what was
+recorded before it is out.
 
 Each call is written down before it leaves (`sent`) and after it came back (`done`); the last `done` is not written here
 but carried to the commit, so that a one-call step costs two transactions.
@@ -44,6 +49,7 @@ from orchestrator.values import (
     Item,
     OutputFormat,
     OutputItem,
+    Prompt,
     Reply,
     Request,
     Rung,
@@ -182,10 +188,10 @@ class Answer:
     call: CallRow
 
 
-def next_move(calls: Sequence[CallRow], opening: TextItem, source: CallSource = "NEXT_STEP") -> Send | Answer:
-    """What comes after these calls. The last call is never `accepted` or `rejected`: those end the thread."""
-    if not calls:
-        return Send(source, (opening,))
+def next_move(calls: Sequence[CallRow], opening: Sequence[Item], source: CallSource = "NEXT_STEP") -> Send | Answer:
+    """What comes after these calls. One that is `accepted` or `rejected` ends a question; the next one opens then."""
+    if not calls or has_ended(calls[-1]):
+        return Send(source, tuple(opening))
     last = calls[-1]
     if last.done is not None and last.done.outcome == "tools":
         return Answer(last)
@@ -194,6 +200,21 @@ def next_move(calls: Sequence[CallRow], opening: TextItem, source: CallSource = 
     tries = turn(calls)
     reason = next((reason for call in tries if (reason := _replay_reason(call))), "")
     return Send(last.sent.source, last.sent.items, reason, 2 if any(map(_cut_off, tries)) else 1)
+
+
+def has_ended(call: CallRow) -> bool:
+    """Whether this call is the last of its question."""
+    return call.done is not None and call.done.outcome in ("accepted", "rejected")
+
+
+def question(calls: Sequence[CallRow]) -> tuple[CallRow, ...]:
+    """The calls of the question under way: all after the last one that ended a question."""
+    return tuple(calls[max((at + 1 for at, call in enumerate(calls) if has_ended(call)), default=0) :])
+
+
+def standing(calls: Sequence[CallRow]) -> tuple[CallRow, ...]:
+    """The calls that count: from the last one on that began the thread anew."""
+    return tuple(calls[max((at for at, call in enumerate(calls) if call.sent.source == "REBUILD"), default=0) :])
 
 
 def turn(calls: Sequence[CallRow]) -> tuple[CallRow, ...]:
@@ -223,23 +244,30 @@ def in_transcript(call: CallRow) -> bool:
 
 def transcript(calls: Sequence[CallRow]) -> tuple[Item, ...]:
     """Everything the thread holds: what was sent and answered, in order; what replay resends."""
-    return tuple(item for c in calls if in_transcript(c) and c.done for item in (*c.sent.items, *c.done.items))
+    kept = [c for c in standing(calls) if in_transcript(c)]
+    return tuple(item for c in kept if c.done for item in (*c.sent.items, *c.done.items))
 
 
 def head(calls: Sequence[CallRow], synthetic: str) -> str:
     """The id the next call chains on: the last completed response, or the thread's synthetic id."""
-    for call in reversed(calls):
+    for call in reversed(standing(calls)):
         if in_transcript(call) and call.done and call.done.response_id:
             return call.done.response_id
     return synthetic
 
 
 def last_input_tokens(calls: Sequence[CallRow]) -> int:
-    return next((c.done.usage.input_tokens for c in reversed(calls) if in_transcript(c) and c.done and c.done.usage), 0)
+    kept = [c.done for c in reversed(standing(calls)) if in_transcript(c)]
+    return next((done.usage.input_tokens for done in kept if done and done.usage), 0)
 
 
 def count_reasks(calls: Sequence[CallRow]) -> int:
     return sum(1 for c in calls if c.done and c.done.outcome == "reask")
+
+
+def prompt_item(prompt: Prompt) -> TextItem:
+    """The message that opens a thread."""
+    return TextItem(tuple(part for block in prompt.blocks for part in block.parts))
 
 
 def item_text(item: Item) -> str:
@@ -256,7 +284,11 @@ def item_text(item: Item) -> str:
 
 @dataclass
 class Chain:
-    """One thread at work. `calls` and `tool_rows` are what the journal holds; they grow as the thread goes on."""
+    """One question on a thread at work. `calls` and `tool_rows` are what the journal holds; they grow as it goes on.
+
+    `opening` are the items that ask, by default the thread's own prompt; `ask` names the question in the record;
+    `skipped` counts recorded calls that no longer belong to the thread.
+    """
 
     provider: Provider
     thread: ThreadRecord
@@ -270,6 +302,9 @@ class Chain:
     calls: list[CallRow] = field(default_factory=list)
     tool_rows: dict[tuple[str, str], ToolRow] = field(default_factory=dict)  # by call and by the id the model gave
     source: CallSource = "NEXT_STEP"
+    opening: tuple[Item, ...] = ()
+    ask: str = ""
+    skipped: int = 0
 
     async def run(self) -> Finished:
         """Go on until a reply is accepted. Raises ChainStopped, ToolInDoubt, or what the recorder raises."""
@@ -281,7 +316,7 @@ class Chain:
             raise
 
     async def _go_on(self) -> Finished:
-        opening = TextItem(tuple(part for block in self.thread.prompt.blocks for part in block.parts))
+        opening = self.opening or (prompt_item(self.thread.prompt),)
         while True:
             move = next_move(self.calls, opening, self.source)
             if isinstance(move, Answer):
@@ -307,7 +342,8 @@ class Chain:
         return await self._weigh(sent, request, reply, self.clock.monotonic() - started)
 
     def _request(self, move: Send) -> tuple[Request, Rung]:
-        parent = head(self.calls, self.thread.id)
+        before = () if move.source == "REBUILD" else transcript(self.calls)
+        parent = self.thread.id if move.source == "REBUILD" else head(self.calls, self.thread.id)
         chained = (
             not move.replay
             and not is_synthetic(parent)
@@ -318,7 +354,7 @@ class Chain:
             model=policy.model,
             thread=parent if chained else self.thread.id,
             system=self.thread.prompt.system,
-            items=move.items if chained else (*transcript(self.calls), *move.items),
+            items=move.items if chained else (*before, *move.items),
             tools=tuple(tool.spec for tool in policy.tools),
             output=policy.output,
             max_output_tokens=policy.max_output_tokens * move.cap_factor,
@@ -327,17 +363,20 @@ class Chain:
             cache_key=policy.cache_key,
             step=policy.step,
             call=len(self.calls) + 1,
+            thread_name=self.thread.name,
         )
-        return request, "chain" if chained or is_synthetic(parent) else "replay"
+        fresh = is_synthetic(parent) and move.source != "REBUILD"
+        return request, "chain" if chained or fresh else "replay"
 
     def _sent(self, move: Send, request: Request, rung: Rung) -> SentCall:
-        tokens = self._estimate(move.items)
+        before = () if move.source == "REBUILD" else transcript(self.calls)
+        tokens = self._estimate((*before, *move.items))
         traits = self.provider.traits
         wire = self.provider.wire(request)
         return SentCall(
             id=uuid7(),
             thread_id=self.thread.id,
-            seq=len(self.calls) + 1,
+            seq=len(self.calls) + self.skipped + 1,
             source=move.source,
             previous=request.thread,
             rung=rung,
@@ -347,13 +386,14 @@ class Chain:
             model=request.model,
             estimate_tokens=tokens,
             reserve_usd=self._reserve(tokens, request.max_output_tokens),
+            ask=self.ask,
         )
 
     def _estimate(self, items: tuple[Item, ...]) -> int:
         """Tokens of the whole effective context, however little of it travels: that is what is billed."""
         tools = "".join(json.dumps(dict(tool.spec.parameters)) + tool.spec.description for tool in self.policy.tools)
         output = json.dumps(dict(self.policy.output.schema)) if self.policy.output else ""
-        texts = (self.thread.prompt.system, tools, output, *map(item_text, (*transcript(self.calls), *items)))
+        texts = (self.thread.prompt.system, tools, output, *map(item_text, items))
         return sum(estimate(text) for text in texts if text)
 
     def _reserve(self, tokens: int, max_output: int) -> Decimal | None:
@@ -451,9 +491,10 @@ class Chain:
         await self._record(done)
 
     async def _judge(self, done: DoneCall, reply: Reply) -> Finished | None:
-        used = count_reasks(self.calls)
+        calls = question(self.calls)
+        used = count_reasks(calls)
         try:
-            verdict = await self.check(reply, self.calls)
+            verdict = await self.check(reply, calls)
         except OrchError as broken:  # the check's own fault: the reply was paid for all the same
             raise ChainStopped(broken, replace(done, outcome="rejected", reason=broken.message)) from broken
         for note in verdict.notes:
@@ -463,7 +504,8 @@ class Chain:
             return Finished(verdict, done, tuple(self.calls))
         refused = any(f.kind == "refusal" for f in verdict.faults)
         if refused or used >= self.policy.reasks:
-            raise ChainStopped(_rejected(verdict.faults, used, refused), replace(done, outcome="rejected"))
+            error = _rejected(verdict.faults, used, refused)
+            raise ChainStopped(error, replace(done, outcome="rejected", reason=error.message))
         self._event("step.reask", reasons=[f.message for f in verdict.faults], number=used + 1)
         reason = "; ".join(f"{f.kind}: {f.message}" for f in verdict.faults)
         await self._record(replace(done, outcome="reask", follow=(TextItem((verdict.feedback,)),), reason=reason))
@@ -498,7 +540,7 @@ class Chain:
     async def _answer_tools(self, call: CallRow) -> tuple[ToolOutput, ...]:
         """All calls of a reply, answered in its order, each exactly once over restarts (S09)."""
         assert call.done is not None
-        rounds = sum(1 for c in self.calls if c.done and c.done.outcome == "tools")
+        rounds = sum(1 for c in question(self.calls) if c.done and c.done.outcome == "tools")
         if rounds > MAX_TOOL_ROUNDS:
             raise ChainStopped(StepFailed(f"the model asked for tools {rounds} times without answering"), None)
         for tool_call in call.done.tool_calls:
@@ -542,7 +584,8 @@ class Chain:
         return next((tool for tool in self.policy.tools if tool.spec.name == name), None)
 
     def _event(self, kind: str, **data: Any) -> None:
-        self.emit(Event(kind, self.policy.step, None, data))
+        thread = {} if self.thread.name == "main" else {"thread": self.thread.name}
+        self.emit(Event(kind, self.policy.step, None, {**data, **thread}))
 
 
 def _rejected(faults: Sequence[Fault], reasks: int, refused: bool) -> StepFailed:

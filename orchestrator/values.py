@@ -282,6 +282,7 @@ class Request:
     cache_key: str | None = None
     step: str = ""
     call: int = 1
+    thread_name: str = "main"
 
 
 # --- what comes back --------------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """A provider of written answers, in process, that keeps a vendor's rules: for demos, and for tests of your pipelines.
 
 Two forms. `ORCH_MODEL=scripted:DIR` reads `DIR/<step>.json`, a list of replies in call order (see `script`). In a test,
-`ScriptedProvider({"tech-stack": [{"json": {…}}]})` or a function of the request and the thread's items.
+`ScriptedProvider({"tech-stack": [{"json": {…}}]})` or a function of the request and the thread's items. Each further
+thread of a Python step has a list of its own, `DIR/<step>/<thread>.json` or the key `"tech-stack/<thread>"`: its name,
+or its number where it has none.
 
 What is not written is an error that names the step; nothing is ever made up. And what a vendor would refuse is refused
 here too, so that a green test means something: an unknown id (`chain_lost`), a tool call left without its output
@@ -161,14 +163,16 @@ class ScriptedProvider:
         return reply
 
     def _replies(self, request: Request) -> tuple[Sequence[ScriptedReply], str]:
+        first = request.thread_name in ("main", "1")
+        name = request.step if first else f"{request.step}/{request.thread_name}"
         if isinstance(self._script, Mapping):
-            where = f"the script of step {request.step!r}"
-            if request.step not in self._script:
-                raise script.broken(f"there is no script for step {request.step!r}")
-            return [script.parse(reply, where) for reply in self._script[request.step]], where
+            where = f"the script of step {name!r}"
+            if name not in self._script:
+                raise script.broken(f"there is no script for step {name!r}")
+            return [script.parse(reply, where) for reply in self._script[name]], where
         folder = Path(request.model)
-        path = self._root / folder / f"{request.step}.json"
-        shown = f"{folder / path.name} (step {request.step!r})"
+        path = self._root / folder / f"{name}.json"
+        shown = f"{folder / name}.json (step {request.step!r})"
         if not folder.is_absolute() and not path.resolve().is_relative_to(self._root.resolve()):
             raise script.broken(f"{shown} lies outside the project")
         return script.load(path, shown), shown
