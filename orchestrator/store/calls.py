@@ -55,7 +55,8 @@ _DONE = Sql(
     """
 UPDATE call SET state = :state, response_id = :response, outcome = :outcome, reason = :reason,
     output_items = :output_items, tool_calls = :tool_calls, follow = :follow, answer = :answer,
-    input_tokens = :input, cached_tokens = :cached, cache_write_tokens = :cache_write, output_tokens = :output, reasoning_tokens = :reasoning,
+    input_tokens = :input, cached_tokens = :cached, cache_write_tokens = :cache_write, output_tokens = :output,
+    reasoning_tokens = :reasoning,
     usage_estimated = :estimated, cost_usd = :cost, price = :price, tries = :tries, seconds = :seconds, done_at = :now
 WHERE id = :call AND attempt_id = :attempt AND state = 'sent' AND {scope} RETURNING reserved_usd
 """
