@@ -35,7 +35,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class FactBasis:
-    """Why a customer fact is believed: `stated` by the customer or on `record`, the words it was found in, and where."""
+    """Why a customer fact is believed: `stated` by the customer or on `record`, the words found, and where."""
 
     basis: Literal["stated", "record"]
     quote: str
