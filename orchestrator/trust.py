@@ -19,7 +19,6 @@ import json
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from orchestrator.errors import ConfigError
+from orchestrator.files import replace_file
 from orchestrator.ids import digest, sha256
 from orchestrator.project import SHELVES, OutsideProject, Project, library_root
 
@@ -308,7 +308,7 @@ class TrustFile:
             projects = {root: entry for root, entry in self._read().items() if Path(root).is_dir()}
             yield projects
             body = json.dumps({"schema": SCHEMA, "projects": projects}, indent=2, ensure_ascii=True) + "\n"
-            _replace(self.path, body.encode())
+            replace_file(self.path, body.encode())
         finally:
             os.close(lock)
 
@@ -319,17 +319,3 @@ def _check_entry(entry: Any) -> None:
     for one in entry["agreed"]:
         if not (isinstance(one["kind"], str) and isinstance(one["sha"], str)):
             raise TypeError("agreed")
-
-
-def _replace(path: Path, body: bytes) -> None:
-    """The file's new content, whole or not at all; never readable to others (mkstemp makes it 0600)."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".trust-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

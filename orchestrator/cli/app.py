@@ -49,6 +49,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "edit": _entry("edit", "edit", "Replace an artifact by a new version."),
     "rerun": _entry("run", "rerun", "Run again from a step, as a new run that shares what is unchanged."),
     "runs": _entry("show", "runs", "List the runs of this project."),
+    "schema": _entry("schema", "schema", "Print the JSON Schema of pipeline, step or artifact files."),
     "trust": _entry("trust", "trust", "Show what this project executes and contacts, and agree to it."),
     "doctor": _entry("doctor", "doctor", "Show settings with their origin, database, keys, hosts and versions."),
     "demo": _entry("demo", "demo", "Run the ten-step example with hand-written sample answers; no key is needed."),

@@ -28,11 +28,14 @@ def init(state: State, folder: str) -> int:
     """
     from rich.text import Text
 
+    from orchestrator.cli.schema import write_schemas
     from orchestrator.cli.trust import trust_made
+    from orchestrator.file_schemas import FILE_KINDS
 
     target = Path(folder)
     made = copy_starter(target)
     trust_made(target, made, by="init")
+    made += write_schemas(target, FILE_KINDS)
     if state.json:
         print_document({"schema": SCHEMA, "project": str(target.resolve()), "files": made})
         return 0

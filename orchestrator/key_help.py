@@ -1,0 +1,103 @@
+"""What each key of a pipeline, step or contract file means, in one sentence: shown by editors through `orch schema`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+PIPELINE: Final[Mapping[str, str]] = {
+    "version": "The version of this file format: 1.",
+    "pipeline": "The pipeline's name: small letters, digits, - and _.",
+    "description": "What the pipeline is for, for people.",
+    "inputs": "What a run is given, by name. Inputs and steps share one name space.",
+    "artifacts": "Contracts declared here rather than in artifacts/NAME.yaml, by name.",
+    "models": "Model aliases, by name; without any, `default` is ORCH_MODEL and `cheap` is ORCH_MODEL_CHEAP.",
+    "defaults": "What holds for every step that does not say otherwise.",
+    "budget": "The most a run may cost.",
+    "system": "Instructions that every request carries. The same bytes for every step.",
+    "steps": "The steps, by name. Each makes one artifact, named like the step.",
+    "outputs": "The steps whose artifacts are the result; left out, those that no other step waits for.",
+}
+INPUT: Final[Mapping[str, str]] = {
+    "type": "text, string, integer, number, boolean, file, or the name of a contract.",
+    "about": "What the value represents; needed for text, file and contracts.",
+    "not_for": "What the value must not be used for: a list of sentences, or the word none.",
+    "default": "The value where none is given; null means that nothing is stated.",
+    "sensitivity": "How confidential the value is; providers have a highest class that they may see.",
+}
+CONTRACT: Final[Mapping[str, str]] = {
+    "artifact": "The contract's name; a file's name without .yaml.",
+    "about": "What the value represents, and for what it was made. Every reader is told.",
+    "not_for": "What the value must not be used for: a list of sentences, or the word none. Every reader is told.",
+    "schema": 'text, markdown, file, "file.py:Name" (a pydantic model), or a JSON Schema.',
+    "sensitivity": "How confidential the value is; providers have a highest class that they may see.",
+    "tags": "Words to select artifacts by.",
+    "max_tokens": "The most tokens the value may take; a longer one is refused.",
+    "overflow": "What happens to a value that is too long: fail.",
+}
+READ: Final[Mapping[str, str]] = {
+    "read": "The step or input that is read.",
+    "fields": "Only these top-level fields of its value.",
+    "guard": "What this reader must not use the value for, on top of the contract's not_for.",
+    "default": "What is read where the step made nothing.",
+}
+CHECK: Final[Mapping[str, str]] = {
+    "expr": "An expression over the output's fields that must be true: len(points) > 0.",
+    "python": "A function file.py:name, called with (value, **reads); returns None, or a message for the model.",
+    "message": "What the model is told where the check fails.",
+}
+CONVERSATION: Final[Mapping[str, str]] = {
+    "messages": "At most so many messages of the session's conversation, newest first.",
+    "tokens": "At most so many tokens of them.",
+}
+MODEL: Final[Mapping[str, str]] = {
+    "use": "provider:model; ${env:NAME} is replaced here.",
+    "effort": "How much a reasoning model thinks.",
+    "max_output_tokens": "The most tokens an answer may take.",
+}
+DEFAULTS: Final[Mapping[str, str]] = {
+    "model": "The alias of the model.",
+    "reasks": "How often a step is asked again where its answer breaks the contract or a check.",
+    "timeout": "How long a step may run in all, resumes included and waits left out: 30s, 10m, 2h.",
+    "call_timeout": "How long one request may take: 30s, 10m.",
+    "max_output_tokens": "The most tokens an answer may take.",
+    "effort": "How much a reasoning model thinks.",
+}
+BUDGET: Final[Mapping[str, str]] = {
+    "usd": "The cap in US dollars. A call whose worst case would pass it is not sent.",
+    "on_exceed": "Whether a run at its cap pauses or fails.",
+    "unpriced": "Whether a model whose price is not known may be called under a cap.",
+}
+STEP: Final[Mapping[str, str]] = {
+    "step": "The definition's name; its file's name without .yaml.",
+    "uses": "A step definition of the shelf steps/; keys given here replace the definition's.",
+    "description": "What the step is for, for people.",
+    "template": "The task: a file of the shelf templates/.",
+    "prompt": "The task, written here.",
+    "python": "A function file.py:name that makes the value, without a model.",
+    "reads": "What the step is shown: names of steps and inputs, or {read, fields, guard, default}.",
+    "needs": "Steps that must be done first, without being read.",
+    "produces": "The name of the step's contract; left out, the step's own name.",
+    "checks": "Rules on the output: expressions, or {expr, message} or {python, message}.",
+    "tools": "Functions file.py:name that the model may call.",
+    "conversation": "How much of the session's visible conversation the step sees, or off.",
+    "model": "The alias of the step's model.",
+    "effort": "How much a reasoning model thinks.",
+    "max_output_tokens": "The most tokens an answer may take.",
+    "reasks": "How often the step is asked again where its answer breaks the contract or a check.",
+    "timeout": "How long the step may run in all, resumes included and waits left out: 30s, 10m, 2h.",
+    "call_timeout": "How long one request may take: 30s, 10m.",
+}
+# By the name of the spec model.
+KEY_HELP: Final[Mapping[str, Mapping[str, str]]] = {
+    "PipelineSpec": PIPELINE,
+    "InputSpec": INPUT,
+    "ContractSpec": CONTRACT,
+    "ReadSpec": READ,
+    "CheckSpec": CHECK,
+    "ConversationSpec": CONVERSATION,
+    "ModelSpec": MODEL,
+    "DefaultsSpec": DEFAULTS,
+    "BudgetSpec": BUDGET,
+    "StepSpec": STEP,
+}
