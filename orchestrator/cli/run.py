@@ -70,9 +70,9 @@ def start(desk: Desk, graph: Graph, options: RunOptions, *, ask: bool, hints: bo
     async def work(services: Services, progress: Progress) -> RunRow:
         check_models(services, graph)  # a key that is missing is told before anything is asked
         plan = await plan_new(services, graph, options.inputs)
-        progress.announced = confirm(
-            desk.state, plan, options.cap_usd or (graph.spec.budget.usd if graph.spec.budget else None), ask=ask
-        )
+        budget = graph.spec.budget.usd if graph.spec.budget else None
+        cap = options.cap_usd if options.cap_usd is not None else budget
+        progress.announced = confirm(desk.state, plan, cap, ask=ask)
         progress.expect(plan.steps)
         return await start_run(services, graph, options)
 

@@ -124,8 +124,8 @@ def _print_thread(out: Console, thread: dict[str, Any]) -> None:
         if call["input_tokens"] is not None:
             usage = f"{tokens(call['input_tokens'])}→{tokens(call['output_tokens'] or 0)}"
         cost = money(Decimal(call["cost_usd"])) if call["cost_usd"] is not None else "–"
-        line = f"    {call['seq']}  {call['source']:<11}  {chained}  {usage}  {cost}  {call['outcome']}"
-        show(out, visible(line + (f": {excerpt(call['reason'])}" if call["reason"] else "")))
+        line = f"{call['seq']}  {call['source']:<11}  {chained}  {usage}  {cost}  {call['outcome']}"
+        show(out, visible(line + (f": {excerpt(call['reason'])}" if call["reason"] else "")), indent=4)
 
 
 def _print_blocks(out: Console, blocks: Sequence[dict[str, Any]]) -> None:
@@ -139,10 +139,8 @@ def _print_blocks(out: Console, blocks: Sequence[dict[str, Any]]) -> None:
         name = visible(f"{block['source']}{version}{fields}", one_line=True)
         used = " · used in the output" if block["used"] else ""
         rule = visible(block["rule"], one_line=True)
-        show(
-            out,
-            Text.assemble(f"    {tokens(block['tokens']):>6}  ", (name, "bold"), f"  {block['layer']} · {rule}{used}"),
-        )
+        size = f"{tokens(block['tokens']):>6}  "
+        show(out, Text.assemble(size, (name, "bold"), f"  {block['layer']} · {rule}{used}"), indent=4)
         if block["about"]:
             show(out, f"about: {visible(block['about'], one_line=True)}", indent=12)
         for guard in block["guards"]:

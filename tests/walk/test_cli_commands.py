@@ -124,6 +124,12 @@ def test_a_wrong_command_line_is_one_error_with_code_2(
     assert set(document["error"]) == {"code", "message", "file", "line", "column", "hint"}
 
 
+def test_json_works_before_and_after_the_name_of_the_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--json", "doctor"], ["doctor", "--json"]):
+        assert orch_run(arguments) == 0
+        assert json.loads(capsys.readouterr().out)["schema"] == "orch.doctor/1"
+
+
 def test_outside_a_project_the_way_in_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in (["check"], ["run"], ["show"], ["runs"]):
         assert orch_run(command) == 3
