@@ -1,8 +1,8 @@
 """References to Python: `file.py:name`, found like any other reference, loaded by path, hashed with what it imports.
 
-A function's behaviour is not only its own file. What it takes from neighbouring files of the project (`from .rates
-import usd`) is hashed with it, so that a change there is seen as a change of code. Installed packages are not, nor are
-data files that a function opens.
+A function's behaviour is not only its own lines. What it uses of its file (`code_slices`), and the neighbouring files
+of the project that it takes something from (`from .rates import usd`), are hashed with it, so that a change there is
+seen as a change of code. Installed packages are not, nor are data files that a function opens.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from os.path import normpath
 from pathlib import Path
 from typing import Any, Final
 
+from orchestrator.code_slices import code_slice
 from orchestrator.ids import digest, sha256
 from orchestrator.project import OutsideProject, Project, PythonLoadError, Shelf, on_shelf
 
@@ -54,7 +55,7 @@ def load_reference(project: Project, ref: str, base: Path, shelf: Shelf | None =
     except PythonLoadError as error:
         line = f"{project.display(error.path)}:{error.line}: " if error.line else ""
         raise ReferenceFault("P223", f"{ref} cannot be loaded: {line}{error.message}", error.hint) from error
-    return Found(ref, project.display(path), value, _code(project, path))
+    return Found(ref, project.display(path), value, code_of(project, path, name))
 
 
 def _find(project: Project, file: str, base: Path, shelf: Shelf | None) -> Path:
@@ -106,9 +107,18 @@ def code_files(path: Path) -> Mapping[Path, bytes]:
     return bodies
 
 
-def _code(project: Project, path: Path) -> Mapping[str, str]:
-    bodies = code_files(path)
-    return {project.display(file): sha256(bodies[file]) for file in sorted(bodies)}
+def code_of(project: Project, path: Path, name: str) -> Mapping[str, str]:
+    """What a top-level name of a file depends on: the part of this file, and the project's files it takes from."""
+    part = code_slice(path.read_bytes().decode("utf-8-sig", "replace"), name)
+    if part is None:
+        bodies = code_files(path)
+        return {project.display(file): sha256(bodies[file]) for file in sorted(bodies)}
+    others: dict[Path, bytes] = {}
+    for node in part.imports:
+        for found in _named(path, node):
+            others.update(code_files(found))
+    others.pop(path, None)
+    return {project.display(path): part.sha, **{project.display(f): sha256(others[f]) for f in sorted(others)}}
 
 
 def _imported(file: Path, body: bytes) -> Iterator[Path]:
@@ -118,10 +128,14 @@ def _imported(file: Path, body: bytes) -> Iterator[Path]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # only executing it can say what is wrong
         return
     for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom) or node.level == 0:
-            continue
-        folder = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
-        for candidate in (folder, *(folder / alias.name for alias in node.names)):
-            for found in (candidate.with_suffix(".py"), candidate / "__init__.py"):
-                if found.is_file():
-                    yield found
+        if isinstance(node, ast.ImportFrom) and node.level > 0:
+            yield from _named(file, node)
+
+
+def _named(file: Path, node: ast.ImportFrom) -> Iterator[Path]:
+    """The files that one relative import names, as far as they exist."""
+    folder = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+    for candidate in (folder, *(folder / alias.name for alias in node.names)):
+        for found in (candidate.with_suffix(".py"), candidate / "__init__.py"):
+            if found.is_file():
+                yield found
