@@ -602,7 +602,7 @@ def test_S29_doctor_tells_origins_and_never_a_secret(
         "exists": False,
         "problems": [],
     }
-    assert not (project / ".orch").exists()
+    assert not (project / ".orch" / "orch.db").exists()
 
 
 def test_doctor_works_outside_of_a_project(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
