@@ -49,6 +49,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "edit": _entry("edit", "edit", "Replace an artifact by a new version."),
     "rerun": _entry("run", "rerun", "Run again from a step, as a new run that shares what is unchanged."),
     "runs": _entry("show", "runs", "List the runs of this project."),
+    "explain": _entry("explain", "explain", "Explain a code of orch check, such as P101; without one, list them all."),
     "schema": _entry("schema", "schema", "Print the JSON Schema of pipeline, step or artifact files."),
     "trust": _entry("trust", "trust", "Show what this project executes and contacts, and agree to it."),
     "doctor": _entry("doctor", "doctor", "Show settings with their origin, database, keys, hosts and versions."),
