@@ -124,34 +124,33 @@ class Project:
         """Start it and kill it, resume it and kill it again, resume it to its end; check each process and the whole."""
         shutil.copytree(self.model.folder, self.folder)
         (self.folder / "world.txt").unlink()
-        self._killed(*RUN, early=early)
-        before = read(self.folder)
+        before = self._killed(*RUN, early=early)
         while before is None:  # killed before there was a run
-            self._killed(*RUN)
-            before = read(self.folder)
-        self._killed("resume", "last", left=1 - _ended(before) / len(CALLS))
-        before = self._checked(before)
+            before = self._killed(*RUN)
+        after = self._killed("resume", "last", left=1 - _ended(before) / len(CALLS))
+        before = self._checked(before, after)
         while True:
             answers = [f"--tool={call}=retry" for call in _in_doubt(before)]
             self.retries += len(answers)
             code, output = finish(start(self.folder, "resume", "last", *answers))
-            before = self._checked(before)
+            before = self._checked(before, read(self.folder))
             if code != 4:
                 break
         assert code == 0, output
         self._check_end(before)
 
-    def _killed(self, *command: str, early: bool = False, left: float = 1.0) -> None:
+    def _killed(self, *command: str, early: bool = False, left: float = 1.0) -> Seen | None:
         """Start a process and kill it at a random moment of the work that is left, or of its first second."""
         process, seconds = start(self.folder, *command), 1.0 if early else self.model.seconds * left
-        if kill_after(process, self.dice.uniform(0, seconds), from_first_line=not early):
+        killed = kill_after(process, self.dice.uniform(0, seconds), from_first_line=not early)
+        seen = read(self.folder)
+        if killed:
             self.kills += 1
-            seen = read(self.folder)
             self.finished.append(_ended(seen) if seen else 0)
+        return seen
 
-    def _checked(self, before: Seen) -> Seen:
+    def _checked(self, before: Seen, after: Seen | None) -> Seen:
         """What one resumed process did: nothing to finished steps, and on with the interrupted ones where they were."""
-        after = read(self.folder)
         assert after is not None
         for step, row in before.steps.items():
             if row.kind != "input":
@@ -222,6 +221,7 @@ def _text(item: Item) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # about a minute; a machine that is busy with other things may need many
 def test_killed_at_fifty_random_moments(model: Model, tmp_path: Path) -> None:
     """S09, R019: after SIGKILL finished steps never run again, the interrupted one goes on in its chain, each call in
     flight may be paid twice and no other."""

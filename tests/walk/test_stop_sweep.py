@@ -168,6 +168,7 @@ def _check_world(house: House, retried: int, stops: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_stopped_at_every_store_call_of_ten_steps(tmp_path: Path) -> None:
     """R019, S09: final artifacts equal, no finished step again, no version gap, only the call in flight twice."""
     base = uninterrupted(ten_steps(tmp_path), lambda: ScriptedProvider(SCRIPT), {"idea": IDEA})
@@ -193,6 +194,7 @@ def test_stopped_at_every_store_call_of_ten_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_stopped_twice_at_every_store_call_of_the_example(tmp_path: Path) -> None:
     """The shipped ten-step study with its sample answers, stopped at each moment, and again while it is resumed."""
     folder = shutil.copytree(EXAMPLE, tmp_path / "study", ignore=shutil.ignore_patterns(".orch", "__pycache__"))
