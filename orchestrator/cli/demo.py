@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,7 +51,7 @@ def demo(state: State, folder: str | None, yes: bool) -> int:
     show(out, FIRST_LINE)
     target = copy_example(folder)
     trust_made(target, [str(path.relative_to(target)) for path in target.rglob("*.py")], by="demo")
-    state.prefix = f"orch -C {shlex.quote(str(target))}"
+    state.prefix = f"{_program()} -C {shlex.quote(str(target))}"
     state.db = None
     show(out, f"project: {target}")
     desk = demo_desk(state, target, os.environ)
@@ -60,6 +61,12 @@ def demo(state: State, folder: str | None, yes: bool) -> int:
     if code == 0:
         _print_next(state)
     return code
+
+
+def _program() -> str:
+    """How to call this program again from here: after `make demo` it is not on the PATH."""
+    typed = sys.argv[0]
+    return shlex.quote(typed) if Path(typed).name == "orch" and shutil.which("orch") is None else "orch"
 
 
 def example_root() -> Path:
