@@ -115,11 +115,10 @@ def _code(project: Project) -> Iterator[Demand]:
     """Every Python file that loading the project's pipelines would execute, sorted by name."""
     from orchestrator.references import code_files, find_code
 
+    found = [find_code(project, ref, base, shelf) for base, ref, shelf in _references(project)]
+    python = [path for path in project.pipelines() if path.suffix == ".py"]
     named: set[Path] = set()
-    for base, ref, shelf in _references(project):
-        path = find_code(project, ref, base, shelf)
-        if path is None:
-            continue
+    for path in filter(None, [*python, *found]):
         named.add(path)
         with suppress(OSError):
             named.update(code_files(path))
@@ -135,6 +134,9 @@ def _references(project: Project) -> Iterator[tuple[Path, str, Literal["steps", 
     shelf = project.root / "artifacts"
     contracts = set(shelf.rglob("*.yaml"))
     for path in project.pipelines():
+        if path.suffix == ".py":  # what it names stands in itself, or in definitions that it uses
+            yield from _shelved_references(project)
+            continue
         loaded = load_pipeline(project, path)
         if loaded.spec is None:
             continue
@@ -152,6 +154,23 @@ def _references(project: Project) -> Iterator[tuple[Path, str, Literal["steps", 
         loaded_contract, _, _ = load_contract(project, path)
         if loaded_contract is not None and isinstance(loaded_contract.schema_, str):
             yield path, loaded_contract.schema_, "artifacts"
+
+
+def _shelved_references(project: Project) -> Iterator[tuple[Path, str, Literal["steps"]]]:
+    """Whatever looks like a reference in the project's step definitions, used or not."""
+    from orchestrator.yaml_nodes import read_yaml
+
+    for path in sorted((project.root / "steps").rglob("*.yaml")):
+        with suppress(OSError):
+            yield from ((path, text, "steps") for text in _texts(read_yaml(path.read_bytes(), path.name).data))
+
+
+def _texts(data: object) -> Iterator[str]:
+    if isinstance(data, dict | list):
+        for value in data.values() if isinstance(data, dict) else data:
+            yield from _texts(value)
+    elif isinstance(data, str) and ".py:" in data:
+        yield data
 
 
 def _step_references(step: StepSpec) -> Iterator[tuple[str, str]]:
