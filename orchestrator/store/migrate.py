@@ -18,6 +18,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine
 
 from orchestrator.errors import StoreError
+from orchestrator.store import sqlite
 
 HEAD: Final = "0001"  # the newest revision of this package; a test compares it with the history
 
@@ -25,14 +26,15 @@ HEAD: Final = "0001"  # the newest revision of this package; a test compares it 
 def current(connection: Connection) -> str | None:
     """The database's revision; None for one without tables. Raises StoreError for somebody else's database."""
     tables = {row[0] for row in connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if sqlite.foreign(tables):
+        raise StoreError(
+            f"the database {connection.engine.url.database} belongs to another program: it has tables, but none of "
+            "Orchestrator's",
+            hint="choose another file with --db URL or ORCH_DB",
+        )
     if "alembic_version" in tables:
         row = connection.exec_driver_sql("SELECT version_num FROM alembic_version").first()
         return row[0] if row else None
-    if tables:
-        raise StoreError(
-            "this database belongs to another program: it has tables, but none of Orchestrator's",
-            hint="choose another file with --db URL or ORCH_DB",
-        )
     return None
 
 

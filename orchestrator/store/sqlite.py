@@ -42,14 +42,22 @@ def engine(path: Path, *, begin: Literal["IMMEDIATE", "DEFERRED"], synchronous: 
     @event.listens_for(made, "connect")
     def connected(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves
-        for pragma in (f"page_size={PAGE_BYTES}", "journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON"):
+        for pragma in (f"page_size={PAGE_BYTES}", f"synchronous={synchronous}", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}").fetchall()
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        if not foreign({name for (name,) in tables}):
+            connection.execute("PRAGMA journal_mode=WAL").fetchall()  # it stands in the file: not in one of others
 
     @event.listens_for(made, "begin")
     def begun(connection: Any) -> None:
         connection.exec_driver_sql(f"BEGIN {begin}")
 
     return made
+
+
+def foreign(tables: set[str]) -> bool:
+    """Whether tables of these names are somebody else's database, whatever tool it was migrated with."""
+    return bool(tables - {"alembic_version"}) and not {"artifact", "content"} <= tables
 
 
 def explain(error: BaseException, path: Path) -> BaseException:

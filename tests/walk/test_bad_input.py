@@ -75,7 +75,7 @@ def test_an_authoring_fault_is_told_once_at_its_place_and_nothing_is_made(
     found = [one["code"] for one in desk.document("check", code=3)["diagnostics"] if one["level"] == "error"]
     assert found == [code]
     desk.refused(3, "run", *BRIEF)
-    assert not (desk.root / ".orch").exists()
+    assert not (desk.root / ".orch" / "orch.db").exists()
 
 
 def test_a_cycle_names_the_way_around(desk: Desk) -> None:
