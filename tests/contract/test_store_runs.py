@@ -256,6 +256,8 @@ def test_a_released_run_can_be_taken_at_once(tmp_path: Path) -> None:
         assert (await store.run(run.id)).status == "paused"
         assert not await store.claim(claim(ready["b"], worker))
         assert (await store.commit(Commit(ready["a"], artifact()))).outcome == "fenced"
+        with pytest.raises(Fenced):
+            await store.open_thread(ready["a"], late := thread(), sent(late.id))
         other = await store.register_worker()
         found = {d.step: d for d in await store.adopt_run(run.id, other, plan("a", "b"))}
         assert (found["a"].interrupted, found["a"].token, found["a"].attempt_id) == (True, 2, ready["a"].attempt_id)
@@ -356,6 +358,18 @@ def test_S02_siblings_that_end_at_once_dispatch_their_join_once(tmp_path: Path) 
     using(tmp_path, body, synchronous="NORMAL")
 
 
+def test_S02_a_parent_is_counted_once(tmp_path: Path) -> None:
+    """A step that its children have counted already is not counted again, whichever way it comes to succeed twice."""
+
+    async def body(store: Store) -> None:
+        worker, _, ready = await started(store, "a", "b", "join: a b")
+        raw(tmp_path, "UPDATE step SET released = 1 WHERE name = 'a'")
+        assert (await finish(store, worker, ready["a"], children=("join",))).ready == ()
+        assert raw(tmp_path, "SELECT unmet FROM step WHERE name = 'join'") == [(2,)]
+
+    using(tmp_path, body)
+
+
 def test_S02_two_processes_writers_do_not_miss_each_other(tmp_path: Path) -> None:
     """Two stores on one file, as two processes have them: the run's lock is in the database."""
 
@@ -433,6 +447,30 @@ def test_S06_a_second_move_leaves_the_step_stale_for_the_next_resume(tmp_path: P
         await store.claim(claim(again, worker, reads=reads, base_head=head))
         result = await store.commit(Commit(again, artifact("b3"), children=("c",), base_head=head))
         assert [d.step for d in result.ready] == ["c"]
+
+    using(tmp_path, body)
+
+
+def test_S06_a_persons_version_of_a_stale_step_stands_and_its_readers_go_on(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        worker, run, ready = await started(store, "a", "b: a", "c: b")
+        (b,) = (await finish(store, worker, ready["a"], "0", children=("b",))).ready
+        await store.claim(claim(b, worker, reads=await reads_of(store, run.id, "a")))
+        await _edited(store, run.id, "a", "1")
+        (again,) = (await store.commit(Commit(b, artifact("b1"), children=("c",)))).ready
+        assert await store.fail(again, OOPS)
+        (retry,) = await store.adopt_run(run.id, worker, plan("a", "b: a", "c: b"))
+        head = (await store.artifact(run.id, "b")).version.id
+        await store.claim(claim(retry, worker, reads=await reads_of(store, run.id, "a"), base_head=head))
+        await _edited(store, run.id, "a", "2", 2)
+        (last,) = (await store.commit(Commit(retry, artifact("b2"), children=("c",), base_head=head))).ready
+        head = (await store.artifact(run.id, "b")).version.id
+        await store.claim(claim(last, worker, reads=await reads_of(store, run.id, "a"), base_head=head))
+        await _edited(store, run.id, "a", "3", 3)
+        assert (await store.commit(Commit(last, artifact("b3"), base_head=head))).ready == ()
+        await _edited(store, run.id, "b", "ana's", 3)
+        found = await store.adopt_run(run.id, worker, plan("a", "b: a", "c: b"))
+        assert [d.step for d in found] == ["c"]
 
     using(tmp_path, body)
 
