@@ -18,6 +18,7 @@ from orchestrator.clock import Clock, SystemClock
 from orchestrator.errors import BudgetExceeded, OrchError, StoreError, UsageError
 from orchestrator.graph import Graph, downstream
 from orchestrator.inputs import check_inputs
+from orchestrator.output import too_large
 from orchestrator.project import Project
 from orchestrator.providers.registry import Providers
 from orchestrator.settings import Settings
@@ -105,6 +106,42 @@ async def start_run(services: Services, graph: Graph, options: RunOptions) -> Ru
     return await _drive(services, graph, run, dispatches, hosts)
 
 
+async def start_step(services: Services, graph: Graph, name: str, given: Mapping[str, NewArtifact]) -> RunRow:
+    """Run one step alone, on values for what it reads; inputs that are not given have their defaults.
+
+    Raises UsageError for an input without a value, ConfigError for a missing model.
+    """
+    step = graph.steps[name]
+    inputs = [read.name for read in step.reads if read.kind == "input" and read.name not in given]
+    only = replace(graph, inputs={read: graph.inputs[read] for read in inputs})
+    values = {**check_inputs(only, {}), **given}
+    single = replace(graph, steps={name: replace(step, parents=())}, children={name: ()})
+    hosts = check_models(services, single)
+    budget = graph.spec.budget
+    run, dispatches = await services.store.create_run(
+        NewRun(
+            pipeline=graph.name,
+            file=graph.file,
+            graph_digest=graph.digest,
+            graph_json=_spec_json(graph),
+            session=None,
+            message=None,
+            author=services.settings.user,
+            inputs=values,
+            defaulted=frozenset(inputs),
+            steps=(
+                *(NewStep(read, None, "input", graph.rank[read]) for read in values),
+                NewStep(name, None, step.kind, graph.rank[name]),
+            ),
+            cap_usd=budget.usd if budget else None,
+            on_exceed=budget.on_exceed if budget else "pause",
+            unpriced=budget.unpriced if budget else "refuse",
+        ),
+        services.worker,
+    )
+    return await _drive(services, single, run, dispatches, hosts)
+
+
 async def resume_run(
     services: Services,
     graph: Graph,
@@ -187,6 +224,10 @@ async def edit_artifact(
         raise UsageError(f"{name} does not fit its contract {contract.name}: {lines}", code="invalid_edit")
     head = (await services.store.artifact(run.id, name)).version
     body = contract.dump(data)
+    excess = too_large(contract, body)
+    if excess is not None:
+        hint = f"shorten it, or raise max_tokens of the contract {contract.name}"
+        raise UsageError(f"{name} is {excess}", hint=hint, code="too_large")
     new = NewArtifact(
         contract=contract.name,
         body=body,

@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.graph import Graph, InputNode
+from orchestrator.output import too_large
 from orchestrator.rules import show
 from orchestrator.spec import MISSING
 from orchestrator.values import NewArtifact
@@ -46,4 +47,8 @@ def _artifact(node: InputNode, value: Any, author: str) -> NewArtifact:
             code="invalid_input",
         )
     body = contract.dump(value)
+    excess = too_large(contract, body)
+    if excess is not None:
+        hint = f"shorten it, or raise max_tokens of the contract {contract.name}"
+        raise UsageError(f"input {node.name} is {excess}", hint=hint, code="too_large")
     return NewArtifact(contract.name, body, author, "input", contract.sensitivity, contract.field_hashes(body))

@@ -129,12 +129,16 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return code
     except OSError as error:
-        if error.errno not in (errno.EPIPE, errno.EIO):
+        if error.errno not in (errno.EPIPE, errno.EIO, errno.ENOSPC):
             report_bug(error, state)
             return EXIT_BUG
         # Whoever read our output has left: stop quietly, and keep the interpreter from flushing into the pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE
+        if error.errno != errno.ENOSPC:
+            return EXIT_BROKEN_PIPE
+        return report_error(
+            OrchError("the output cannot be written: the disk is full", hint="Free some space."), State()
+        )
 
 
 def _invoke(arguments: Sequence[str], state: State) -> int:

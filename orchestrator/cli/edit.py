@@ -170,7 +170,7 @@ def with_values(contract: Contract, value: Any, assignments: Sequence[str]) -> A
     import copy
 
     if contract.form != "json":
-        raise UsageError(f"{contract.name} is text: there is no value to set in it", hint="Use --file, or the editor.")
+        raise UsageError("a text has no fields that --set could change", hint="Use --file, or the editor.")
     value = copy.deepcopy(value)
     for assignment in assignments:
         path, equals, text = assignment.partition("=")

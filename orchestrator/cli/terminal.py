@@ -8,6 +8,7 @@ cursor nor reorder a line (S27).
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import unicodedata
 from decimal import Decimal
@@ -56,7 +57,13 @@ def console(*, stderr: bool = False, file: IO[str] | None = None, width: int | N
 
 
 def lenient_streams() -> None:
-    """A terminal that cannot show a character shows its escape; printing never fails for a character set."""
+    """A terminal that cannot show a character shows its escape; printing never fails for a character set.
+
+    A stream that the caller has closed becomes the null device: else the next file opened would take its place.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  (for the whole process)
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -39,7 +39,10 @@ def why(state: State, reference: str, text: bool) -> int:
         async with reading(desk) as store:
             run = await store.run(ref.run)
             steps = await store.steps(run.id)
-            return run, await _journal(store, run, steps, ref), await _output(store, run, ref.step), _before(steps, ref)
+            journal = await _journal(store, run, steps, ref)
+            if ref.version is not None:
+                await store.artifact(run.id, ref.step, version=ref.version)
+            return run, journal, await _output(store, run, ref.step), _before(steps, ref)
 
     run, journal, output, earlier = drive(main)
     document = why_document(journal, ref.step, None, output, earlier)

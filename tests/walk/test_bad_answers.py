@@ -156,6 +156,26 @@ def test_a_read_over_its_contract_is_refused_before_anything_is_sent(desk: Desk)
     assert step["calls"] == 0
 
 
+def test_an_input_or_an_edit_over_its_contract_is_code_2_and_makes_nothing(desk: Desk) -> None:
+    desk.write(
+        "artifacts/brief.yaml",
+        'artifact: brief\nabout: "Notes."\nnot_for: none\nschema: text\nmax_tokens: 500\n',
+    )
+    desk.change("pipelines/launch.yaml", "type: text", "type: brief")
+    desk.write("big.json", json.dumps({"notes": LONG}))
+    error, _ = desk.refused(2, "run", "--input", "big.json")
+    assert error["code"] == "too_large"
+    assert error["message"].startswith("input notes is too large for the contract brief: about ")
+    assert "raise max_tokens of the contract brief" in error["hint"]
+    assert desk.runs == []
+    assert desk.orch(*RUN)[0] == 0
+    desk.write("big.md", LONG)
+    error, _ = desk.refused(2, "edit", "1/announcement", "--file", "big.md")
+    assert error["message"].startswith("announcement is too large for the contract announcement: about ")
+    assert desk.document("show", "1/announcement")["artifact"]["version"] == 1
+    assert desk.refused(2, "why", "1/announcement@7")[0]["message"] == "announcement has no version 7"
+
+
 def test_S21_what_a_provider_may_not_see_is_code_7_and_nothing_is_sent(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

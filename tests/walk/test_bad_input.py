@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -334,6 +336,34 @@ def test_a_run_whose_step_was_taken_out_of_the_file_is_told_before_anything_is_p
     error, _ = desk.refused(2, "resume")
     assert error["code"] == "steps_removed"
     assert "announcement" in error["message"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shell", "code", "says"),
+    [
+        ("check >&-", 0, ""),
+        ("check --json >&-", 0, ""),
+        ("show 99 2>&-", 2, ""),
+        ("run --input - <&-", 2, "stdin is not JSON"),
+        ("run --input briefs/launch.json --json >&-", 0, "succeeded"),
+        ("check >/dev/full", 1, "error: the output cannot be written: the disk is full"),
+        ("check --json >/dev/full", 1, "error: the output cannot be written: the disk is full"),
+    ],
+)
+def test_streams_that_are_closed_or_full_are_no_bug(shell: str, code: int, says: str, desk: Desk) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m orchestrator {shell}"],
+        cwd=desk.root,
+        env=desk.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 EVIL = "\x1b[2J\x1b]0;t\x07\x9b\u202egnp\u2066"
