@@ -72,7 +72,9 @@ def open_database(
             def transaction(cursor: Any) -> Tx:
                 return Tx(cursor, scope, scrubber, to_micros(clock.now()))
 
-            writer = sqlite.WriteConnection(writes.raw_connection(), path, migrate.HEAD, busy_timeout, transaction)
+            writer = sqlite.WriteConnection(
+                writes.raw_connection(), path, migrate.HEAD, synchronous, busy_timeout, transaction
+            )
             key = _admit(writer)
     except BaseException:
         writes.dispose()

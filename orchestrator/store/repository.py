@@ -96,11 +96,11 @@ class Store:
 
     async def register_worker(self) -> str:
         """Make this process known as a worker; its id, for `create_run`, `adopt_run` and `claim`."""
-        return await self._write("register_worker", workers.register)
+        return await self._write("register_worker", workers.register, durable=False)
 
     async def heartbeat(self, worker: str) -> None:
         """Say that the worker lives. A worker that has not for 30 seconds counts as dead."""
-        await self._write("heartbeat", partial(workers.heartbeat, worker=worker))
+        await self._write("heartbeat", partial(workers.heartbeat, worker=worker), durable=False)
 
     async def create_run(self, new: NewRun, worker: str) -> tuple[RunRow, tuple[Dispatch, ...]]:
         """Start a run: session, message, inputs, steps and the first dispatches in one transaction."""
@@ -150,7 +150,8 @@ class Store:
     async def claim(self, claim: Claim) -> bool:
         """Begin the attempt; False = the dispatch came too late, drop it. Raises BudgetExceeded, and then the attempt
         stays ready."""
-        return await self._fenced("claim", partial(claims.claim, claim=claim))
+        # Without a call nothing is paid for yet: a claim lost in a power cut is an attempt that begins again.
+        return await self._fenced("claim", partial(claims.claim, claim=claim), durable=claim.sent is not None)
 
     async def open_thread(self, dispatch: Dispatch, thread: ThreadRecord, sent: SentCall) -> None:
         """A further thread of a running attempt, with its first call. Raises Fenced, BudgetExceeded."""
@@ -292,12 +293,12 @@ class Store:
 
     # --- how ---
 
-    async def _write(self, name: str, work: Callable[[Tx], T]) -> T:
-        return await self._writer.write(name, work)
+    async def _write(self, name: str, work: Callable[[Tx], T], *, durable: bool = True) -> T:
+        return await self._writer.write(name, work, durable=durable)
 
-    async def _fenced(self, name: str, work: Callable[[Tx], None]) -> bool:
+    async def _fenced(self, name: str, work: Callable[[Tx], None], *, durable: bool = True) -> bool:
         try:
-            await self._writer.write(name, work)
+            await self._writer.write(name, work, durable=durable)
         except Fenced:
             return False
         return True

@@ -91,18 +91,30 @@ class WriteConnection:
     """The one connection that writes, as the writer thread uses it."""
 
     def __init__(
-        self, pooled: PoolProxiedConnection, path: Path, generation: str, timeout: float, make: Callable[[Any], Tx]
+        self,
+        pooled: PoolProxiedConnection,
+        path: Path,
+        generation: str,
+        synchronous: Synchronous,
+        timeout: float,
+        make: Callable[[Any], Tx],
     ) -> None:
         self._pooled = pooled
         self._cursor = pooled.cursor()
         self._path = path
         self._generation = generation
+        self._synchronous: Synchronous = synchronous
+        self._now_set: Synchronous = synchronous
         self._timeout = timeout
         self._make = make
         self._cursor.execute(f"PRAGMA busy_timeout={int(timeout * 1000)}").fetchall()
 
-    def begin(self) -> Tx:
+    def begin(self, durable: bool = True) -> Tx:
         """Raises StoreError where a newer program has migrated the database meanwhile (S30)."""
+        wanted: Synchronous = self._synchronous if durable else "NORMAL"
+        if wanted != self._now_set:
+            self._cursor.execute(f"PRAGMA synchronous={wanted}")
+            self._now_set = wanted
         deadline = time.monotonic() + self._timeout
         while True:
             try:

@@ -32,8 +32,11 @@ Observer = Callable[[str], None]
 class Connection(Protocol):
     """The write side of one database: the only place that knows how a transaction is begun."""
 
-    def begin(self) -> Tx:
-        """Open a write transaction and check that the schema is still ours. Raises StoreError."""
+    def begin(self, durable: bool) -> Tx:
+        """Open a write transaction and check that the schema is still ours. Raises StoreError.
+
+        `durable` = its commit waits for the disk, as far as the database was opened to do so.
+        """
         ...
 
     def savepoint(self) -> None: ...
@@ -53,6 +56,7 @@ class _Unit:
     work: Callable[[Tx], Any]
     future: asyncio.Future[Any] | None = None
     loop: asyncio.AbstractEventLoop | None = None
+    durable: bool = True
     value: Any = None
     error: BaseException | None = None
     told: bool = False
@@ -72,11 +76,15 @@ class Writer:
         self._thread = threading.Thread(target=self._main, name="orch-store-writer", daemon=True)
         self._thread.start()
 
-    async def write(self, name: str, work: Callable[[Tx], T]) -> T:
-        """Run the unit; its result once it is durable. A cancelled caller is let go when the unit is settled."""
+    async def write(self, name: str, work: Callable[[Tx], T], *, durable: bool = True) -> T:
+        """Run the unit; its result once it is committed. A cancelled caller is let go when the unit is settled.
+
+        A commit outlives the process in any case. One that need not outlive a power cut (`durable` False: nothing was
+        paid for it, and losing it only repeats work) does not wait for the disk; the next durable one takes it along.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        unit = _Unit(name, work, future, loop)
+        unit = _Unit(name, work, future, loop, durable)
         self._submit(unit)
         try:
             return await future
@@ -88,7 +96,7 @@ class Writer:
 
     def write_later(self, name: str, work: Callable[[Tx], Any]) -> None:
         """Queue a unit that rides on the next commit, or is committed alone a second later."""
-        self._submit(_Unit(name, work))
+        self._submit(_Unit(name, work, durable=False))
 
     def close(self) -> None:
         """Commit what is queued and end the thread; blocks until then."""
@@ -137,7 +145,7 @@ class Writer:
         if not units:
             return
         try:
-            tx = self._connection.begin()
+            tx = self._connection.begin(any(unit.durable for unit in units))
             for unit in units:
                 self._observe(unit, "begin")
                 self._run(unit, tx)

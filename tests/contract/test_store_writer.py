@@ -17,7 +17,7 @@ from orchestrator.store.sql import Sql, Tx
 from orchestrator.store.sqlite import WriteConnection
 from orchestrator.store.writer import Writer
 from orchestrator.values import Commit
-from tests.store_kit import artifact, claim, event, opened, plan, raw, started, using
+from tests.store_kit import artifact, claim, event, opened, plan, raw, sent, started, thread, using
 
 ADD = Sql(
     "INSERT INTO session (tenant, account, subject, id, name, created_at)"
@@ -149,6 +149,29 @@ def test_twenty_tasks_share_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     using(tmp_path, body)
     assert len(_names(tmp_path)) == 200
     assert len(commits) < 100
+
+
+def test_what_was_paid_waits_for_the_disk_and_a_mere_claim_does_not(tmp_path: Path) -> None:
+    """The mode each transaction ran under, as SQLite reports it (2 = FULL, 1 = NORMAL)."""
+    modes: dict[str, int] = {}
+    cursors: list[Any] = []
+
+    def observer(moment: str) -> None:
+        if cursors and moment.endswith(":begin"):
+            modes[moment.removesuffix(":begin")] = cursors[0].execute("PRAGMA synchronous").fetchone()[0]
+
+    async def body(store: Store) -> None:
+        cursors.append(store._opened.writer._cursor)
+        worker, _, ready = await started(store, "a", "b")
+        await store.claim(claim(ready["a"], worker))
+        assert modes.pop("claim") == 1
+        await store.commit(Commit(ready["a"], artifact()))
+        opening = thread()
+        await store.claim(claim(ready["b"], worker, thread=opening, sent=sent(opening.id)))
+        await store.heartbeat(worker)
+        assert modes == {"register_worker": 1, "create_run": 2, "commit": 2, "claim": 2, "heartbeat": 1}
+
+    using(tmp_path, body, observer=observer)
 
 
 # --- S04 ---
