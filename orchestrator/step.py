@@ -33,7 +33,7 @@ from orchestrator.chain import Chain, ChainStopped, Finished, ToolInDoubt, count
 from orchestrator.context import build_context
 from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, StepFailed, StoreError
 from orchestrator.graph import Graph, StepNode
-from orchestrator.output import run_checks
+from orchestrator.output import run_checks, too_large
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
 from orchestrator.store.records import Fenced
 from orchestrator.values import (
@@ -228,7 +228,15 @@ def _checked_body(step: StepNode, value: Any) -> bytes:
             hint=f"the contract stands in {step.contract.place}",
             code="invalid_output",
         )
-    return step.contract.dump(data)
+    body = step.contract.dump(data)
+    excess = too_large(step.contract, body)
+    if excess is not None:
+        raise StepFailed(
+            f"what {step.function.ref} returned is {excess}",
+            hint=f"return less, or raise max_tokens of the contract {step.contract.name}",
+            code="too_large",
+        )
+    return body
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------

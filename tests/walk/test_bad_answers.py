@@ -206,10 +206,12 @@ def test_S21_what_a_provider_may_not_see_is_code_7_and_nothing_is_sent(
         ("return {'points': 1, 'open_questions': '\\ud800'}", "text holds a lone surrogate"),
         ("return {'points': 10 ** 5000, 'open_questions': 0}", "returned no valid size"),
         ("return {'points': float('nan'), 'open_questions': 0}", "finite"),
+        ("return {'points': 10 ** 3000, 'open_questions': 0}", "is too large for the contract size: about 8"),
     ],
 )
 def test_a_function_that_fails_is_its_steps_failure_and_its_siblings_stay(body: str, told: str, desk: Desk) -> None:
     desk.write("counting.py", COUNTING.format(body))
+    desk.change("artifacts/size.yaml", "artifact: size", "artifact: size\nmax_tokens: 500")
     step, shown = desk.failed(1, *RUN)
     assert step["name"] == "size"
     assert told in shown
