@@ -5,7 +5,7 @@ PYTHON ?= python3
 UV := $(BIN)/uv
 UV_VERSION := 0.13.9
 
-.PHONY: demo test quick lint lock clean
+.PHONY: demo test quick bench lint lock clean
 
 demo: $(VENV)/.base
 	$(BIN)/orch demo --yes
@@ -15,6 +15,10 @@ test: $(VENV)/.dev
 
 quick: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow"
+
+# Not part of `make test`: what it measures is the machine too. BENCH="chain --quick" chooses.
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks $(BENCH)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
