@@ -2,8 +2,8 @@
 
 Reading order: `records` and `orchestrator.values` (what goes in and out), `tables` (where it stands), `repository` (the
 methods, one line each), then the transaction of interest: `creation`, `claims`, `calls`, `commits`, `answers`,
-`adoption` write; `snapshots`, `listings`, `journals`, `artifacts`, `runs` read. `writer` is the one thread that writes,
-`opening`, `sqlite` and `migrate` know the database, `sql` and `scrub` are the gate that everything passes.
+`adoption` write; `snapshots`, `overview`, `listings`, `journals`, `artifacts`, `runs` read. `writer` is the one thread
+that writes, `opening`, `sqlite` and `migrate` know the database, `sql` and `scrub` are the gate that everything passes.
 
 The database's libraries are imported when a store is opened, not before: `orch --help` needs none of them.
 """

@@ -26,12 +26,13 @@ from orchestrator.store import (
     commits,
     creation,
     messages,
+    overview,
     runs,
     snapshots,
     sqlite,
     workers,
 )
-from orchestrator.store.listings import Reading, attempts, steps
+from orchestrator.store.listings import Reading, attempts
 from orchestrator.store.opening import Opened
 from orchestrator.store.records import (
     AdoptPlan,
@@ -116,7 +117,7 @@ class Store:
 
     async def steps(self, run_id: str) -> tuple[StepRow, ...]:
         """A run's inputs, then its steps, in order, with their sums; no bodies."""
-        return await self._list(partial(steps, run_id=run_id))
+        return await self._read(partial(overview.steps, run_id=run_id))
 
     async def budget(self, run_id: str) -> BudgetRow:
         return await self._read(partial(runs.budget, run_id=run_id))
