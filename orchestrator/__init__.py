@@ -10,11 +10,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from orchestrator.authoring import Input, Pipeline, Step
+    from orchestrator.ctx import Ctx, Thread
+    from orchestrator.declarations import Read, artifact
+    from orchestrator.run_handle import Run
     from orchestrator.tools import ToolError, tool
 
-__all__ = ["ToolError", "tool"]
+__all__ = ["Ctx", "Input", "Pipeline", "Read", "Run", "Step", "Thread", "ToolError", "artifact", "tool"]
 
-_HOMES = {"ToolError": "orchestrator.tools", "tool": "orchestrator.tools"}
+_HOMES = {
+    "Ctx": "orchestrator.ctx",
+    "Input": "orchestrator.authoring",
+    "Pipeline": "orchestrator.authoring",
+    "Read": "orchestrator.declarations",
+    "Run": "orchestrator.run_handle",
+    "Step": "orchestrator.authoring",
+    "Thread": "orchestrator.ctx",
+    "ToolError": "orchestrator.tools",
+    "artifact": "orchestrator.declarations",
+    "tool": "orchestrator.tools",
+}
 
 
 def __getattr__(name: str) -> Any:

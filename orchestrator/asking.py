@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from orchestrator.chain import Endpoints, Policy, Verdict, count_reasks
 from orchestrator.clock import Clock
 from orchestrator.errors import StepFailed, StoreError
 from orchestrator.facts import Dropped, check_facts
+from orchestrator.functions import converted
 from orchestrator.graph import Graph, Read, StepNode
 from orchestrator.ids import keyed_hash, synthetic_thread_id, variable
 from orchestrator.output import feedback, judge, run_checks, schema_faults
@@ -27,7 +28,7 @@ from orchestrator.settings import Settings
 from orchestrator.spec import MISSING
 from orchestrator.store import Store
 from orchestrator.store.records import Claim, Fenced, ThreadJournal
-from orchestrator.thread import compose, explain, manifest
+from orchestrator.thread import Question, compose, explain, manifest
 from orchestrator.values import (
     Artifact,
     ArtifactVersion,
@@ -50,6 +51,7 @@ from orchestrator.values import (
 )
 from orchestrator.workers import run_blocking
 
+T = TypeVar("T")
 RENDER_SECONDS: Final = 10.0
 
 
@@ -146,10 +148,17 @@ async def new_thread(walk: Walk, provider: Provider, context: Context, snapshot:
     )
 
 
-async def compose_off_loop(graph: Graph, step: StepNode, context: Context, snapshot: Snapshot) -> Prompt:
+async def compose_off_loop(
+    graph: Graph, step: StepNode, context: Context, snapshot: Snapshot, question: Question | None = None
+) -> Prompt:
     """`compose` in a thread, with a limit: a template is trusted code, but it may be slow or never end (S22)."""
+    return await off_loop(step, compose, graph, step, context, snapshot, question)
+
+
+async def off_loop(step: StepNode, work: Callable[..., T], *args: Any) -> T:
+    """Work that renders a template of the step, in a thread and with the limit of time."""
     try:
-        return await asyncio.wait_for(run_blocking(compose, graph, step, context, snapshot), RENDER_SECONDS)
+        return await asyncio.wait_for(run_blocking(work, *args), RENDER_SECONDS)
     except TimeoutError as error:
         raise StepFailed(
             f"the template of {step.name} took longer than {RENDER_SECONDS:g} s to render; nothing was sent",
@@ -249,16 +258,35 @@ def read_values(step: StepNode, snapshot: Snapshot) -> dict[str, Any]:
     return values
 
 
+def arguments(step: StepNode, reads: Mapping[str, Any]) -> dict[str, Any]:
+    """What the step's own function gets of its reads. Raises StepFailed where a value is not what it declares."""
+    assert step.function is not None
+    try:
+        return converted(step.function.call, reads)
+    except ValueError as error:
+        raise StepFailed(
+            f"{step.name} reads what its parameters cannot hold: {str(error).splitlines()[0]}",
+            hint=f"see the types of {step.function.ref}",
+            code="invalid_read",
+        ) from error
+
+
 @dataclass
 class StoreRecorder:
-    """Writes a chain's calls down. The first call goes into the claim's transaction, all later ones are fenced."""
+    """Writes a chain's calls down. The first call goes into the claim's transaction, or into the one that opens its
+    thread (`thread`, a further one of a running attempt); all later ones are fenced."""
 
     store: Store
     dispatch: Dispatch
     claim: Claim | None
+    thread: ThreadRecord | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def sent(self, call: SentCall) -> None:
+        if self.thread is not None:
+            await self.store.open_thread(self.dispatch, self.thread, call)
+            self.thread = None
+            return
         if self.claim is None:
             await self.store.sent(self.dispatch, call)
             return

@@ -28,13 +28,24 @@ BUILT_IN_TYPES = SCALAR_INPUTS | {"text", "file"}
 
 def check(project: Project, settings: Settings, path: Path) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
     """See `graph.check_pipeline`."""
-    graph, diagnostics, unset = _built(project, settings, path)
+    return checked(project, settings, load_pipeline(project, path))
+
+
+def checked(project: Project, settings: Settings, loaded: Loaded) -> tuple[Graph | None, tuple[Diagnostic, ...]]:
+    """Like `check`, of a pipeline that is read already."""
+    graph, diagnostics, unset = built(project, settings, loaded)
     return graph, ordered([*diagnostics, *(alias.warning() for alias in unset)])
 
 
 def build(project: Project, settings: Settings, path: Path, *, require_model: bool) -> Graph:
     """See `graph.build_graph`."""
-    graph, diagnostics, unset = _built(project, settings, path)
+    return finished(*built(project, settings, load_pipeline(project, path)), require_model=require_model)
+
+
+def finished(
+    graph: Graph | None, diagnostics: tuple[Diagnostic, ...], unset: tuple[Unset, ...], *, require_model: bool
+) -> Graph:
+    """The graph of `built`. Raises InvalidProject, and ConfigError for a model that is needed and not set."""
     if graph is None:
         raise InvalidProject(ordered(diagnostics))
     if require_model and unset:
@@ -42,10 +53,10 @@ def build(project: Project, settings: Settings, path: Path, *, require_model: bo
     return graph
 
 
-def _built(
-    project: Project, settings: Settings, path: Path
+def built(
+    project: Project, settings: Settings, loaded: Loaded
 ) -> tuple[Graph | None, tuple[Diagnostic, ...], tuple[Unset, ...]]:
-    loaded = load_pipeline(project, path)
+    """The graph of a pipeline that is read already, every diagnostic, and the model aliases that are not set."""
     if loaded.spec is None:
         return None, loaded.diagnostics, ()
     building = Building(project, settings, loaded, loaded.spec)
@@ -173,7 +184,8 @@ class Building:
         inline = self.spec.artifacts.get(name)
         if inline is not None:
             prefix: PathKey = ("artifacts", name)
-            contract, faults = build_contract(self.project, inline, self.places, self.loaded.path, prefix)
+            live = self.loaded.live
+            contract, faults = build_contract(self.project, inline, self.places, self.loaded.path, prefix, live=live)
             self.found.extend(faults)
             return contract
         path = self._shelved(name)
@@ -324,7 +336,7 @@ def _digested(
             step.digest,
             step.contract.digest,
             dict(step.contract.code),
-            step.template.sha if step.template else None,
+            step.template.sha if step.template else [template.sha for template in step.templates.values()] or None,
             step.function.sha if step.function else None,
             [[tool.spec.name, tool.sha] for tool in step.tools],
             [[c.label, c.message, c.function.sha if c.function else None] for c in step.checks],

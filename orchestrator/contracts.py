@@ -19,10 +19,12 @@ from pydantic import BaseModel, RootModel
 from pydantic.errors import PydanticUserError
 
 from orchestrator import schemas
+from orchestrator.declarations import kebab, mark_of
 from orchestrator.errors import Diagnostic, Place, StepFailed
 from orchestrator.ids import canonical_json, digest
+from orchestrator.references import Found, ReferenceFault, load_reference
 from orchestrator.rules import SchemaFault, json_schema_faults, pydantic_faults
-from orchestrator.sent_schema import strict
+from orchestrator.sent_schema import strict, unsendable
 from orchestrator.spec import (
     SCALAR_INPUTS,
     SENSITIVITY_RANK,
@@ -37,7 +39,7 @@ from orchestrator.spec import (
 if TYPE_CHECKING:
     from orchestrator.project import Project
 
-__all__ = ["Contract", "SchemaFault", "build_contract", "contract_input", "input_contract"]
+__all__ = ["Contract", "SchemaFault", "build_contract", "class_contract", "contract_input", "input_contract"]
 
 Form = Literal["json", "text", "markdown", "file"]
 
@@ -178,16 +180,23 @@ class _Fault(Exception):
 
 
 def build_contract(
-    project: Project, spec: ContractSpec, places: Places, base: Path, prefix: PathKey = ()
+    project: Project,
+    spec: ContractSpec,
+    places: Places,
+    base: Path,
+    prefix: PathKey = (),
+    *,
+    live: Mapping[str, Found] | None = None,
 ) -> tuple[Contract | None, tuple[Diagnostic, ...]]:
     """A contract with its schema loaded, or what is wrong with it. References are relative to the file `base`.
 
-    `prefix` is where the contract stands in `places`: empty for a file of its own.
+    `prefix` is where the contract stands in `places`: empty for a file of its own. `live` holds models that are loaded
+    already, by reference.
     """
     faults = list(_label_faults(spec))
     loaded: _Schema | None = None
     try:
-        loaded = _load_schema(project, spec.schema_, base)
+        loaded = _load_schema(project, spec.schema_, base, live or {})
     except _Fault as fault:
         faults.append(fault)
     except _Faults as several:
@@ -250,7 +259,7 @@ class _Faults(Exception):
         self.faults = faults
 
 
-def _load_schema(project: Project, schema: str | dict[str, Any], base: Path) -> _Schema:
+def _load_schema(project: Project, schema: str | dict[str, Any], base: Path, live: Mapping[str, Found]) -> _Schema:
     if isinstance(schema, dict):
         faults = schemas.schema_faults(schema)
         if faults:
@@ -265,16 +274,17 @@ def _load_schema(project: Project, schema: str | dict[str, Any], base: Path) -> 
             f"`schema: {schema}` is none of the three forms",
             "write `schemas.py:Model`, an inline JSON Schema, or text, markdown or file",
         )
-    return _load_model(project, schema, base)
+    return _model_schema(schema, live.get(schema) or _load_model(project, schema, base))
 
 
-def _load_model(project: Project, ref: str, base: Path) -> _Schema:
-    from orchestrator.references import ReferenceFault, load_reference
-
+def _load_model(project: Project, ref: str, base: Path) -> Found:
     try:
-        found = load_reference(project, ref, base, "artifacts")
+        return load_reference(project, ref, base, "artifacts")
     except ReferenceFault as fault:
         raise _Fault(fault.code, fault.message, fault.hint) from fault
+
+
+def _model_schema(ref: str, found: Found) -> _Schema:
     model = found.value
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         raise _Fault(
@@ -306,6 +316,26 @@ def _renamed(read: Mapping[str, Any], written: Mapping[str, Any]) -> str | None:
             if name not in after.get("properties", {}):
                 return str(name)
     return None
+
+
+def class_contract(cls: type[Any], place: Place) -> Contract:
+    """The contract of a class that a Python body asks for: an artifact type, any other model, or `str`.
+
+    Raises ValueError, in words, for a class that no model can be asked for.
+    """
+    mark = mark_of(cls)
+    keys = dict(mark.keys) if mark is not None else {"about": "An answer inside a step.", "not_for": "none"}
+    name = mark.name if mark is not None else kebab(cls.__name__)
+    loaded = _Schema("markdown" if keys.get("schema") == "markdown" else "text")
+    if not issubclass(cls, str):
+        try:
+            loaded = _model_schema(cls.__name__, Found(cls.__name__, "", cls, {}))
+        except _Fault as fault:
+            raise ValueError(fault.message) from fault
+    for path, reason in unsendable(loaded.schema or {}):
+        raise ValueError(f"{path} is {reason}")
+    spec = ContractSpec.model_validate({**keys, "artifact": name, "schema": "text", "overflow": "fail"})
+    return _contract(spec, loaded, place)
 
 
 # --- inputs -----------------------------------------------------------------------------------------------------------

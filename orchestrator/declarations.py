@@ -87,6 +87,10 @@ class Source(Generic[R_co]):
 
     name: str
 
+    def value_type(self) -> Any:
+        """The class of its values as the author declared it; None where that is a contract's name."""
+        return None
+
 
 class Read:
     """How a parameter is read: `Annotated[VendorRates, Read(guard="…")]`.
@@ -127,7 +131,10 @@ class InputDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class StepDeclaration:
-    """`@p.step` (then there is a `function`) or `p.llm(…)`. `reads` and `produces` are given for the latter only."""
+    """`@p.step` (then there is a `function`) or `p.llm(…)`. `reads` and `produces` are given for the latter only.
+
+    `names` are the local names at a function that is defined inside another one: its annotations may use them.
+    """
 
     name: str
     place: Place
@@ -138,6 +145,7 @@ class StepDeclaration:
     produces: Any = None
     tools: tuple[Any, ...] = ()
     checks: tuple[Any, ...] = ()
+    names: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Authoring faults for people: the sentence, the place, the line with a caret, the way out.
 
 `CODES` is the one table of code numbers. A number is never used again for something else: people search for it.
-P0xx the file and its YAML · P1xx keys and values · P2xx the graph.
+P0xx the file and its YAML · P1xx keys and values · P2xx the graph · P3xx what is declared in Python.
 """
 
 from __future__ import annotations
@@ -81,6 +81,14 @@ CODES: Final[Mapping[str, str]] = {
     "P250": "No step reads this input.",
     "P251": "Nothing reads this step's artifact, and it is no output.",
     "P252": "Nothing uses this contract.",
+    "P301": "A Python pipeline file assigns exactly one Pipeline.",
+    "P302": "A parameter of a step names nothing to read: no artifact type that a step makes, and no input.",
+    "P303": 'Several steps make the artifact type of a parameter; Read("step-name") says which is read.',
+    "P304": "A step function cannot be called: its parameters need names and types, and with a ctx it is async.",
+    "P305": "A step returns an artifact type: a class with @artifact, which says what it is and is not for.",
+    "P306": "A parameter's type is not what it reads.",
+    "P307": "A step, an input or an artifact type is declared twice.",
+    "P308": "The text given to `ask` is sent as it stands; template marks in it mean nothing.",
 }
 
 _WIDTH: Final = 110

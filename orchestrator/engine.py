@@ -17,10 +17,12 @@ from typing import Any, Literal
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.errors import BudgetExceeded, OrchError, StoreError, UsageError
 from orchestrator.graph import Graph, downstream
+from orchestrator.ids import canonical_json
 from orchestrator.inputs import check_inputs
 from orchestrator.output import too_large
 from orchestrator.project import Project
 from orchestrator.providers.registry import Providers
+from orchestrator.schemas import parse_json
 from orchestrator.settings import Settings
 from orchestrator.step import Services, check_models, error_record, run_step
 from orchestrator.store import open_store
@@ -394,12 +396,26 @@ async def _check_same_steps(services: Services, graph: Graph, run: RunRow) -> No
 
 async def _decide(services: Services, run: RunRow, call_id: str, answer: str) -> None:
     kind, _, output = answer.partition(":")
+    if call_id.startswith("once:") and (kind == "retry" or (kind == "done" and output)):
+        key = call_id.removeprefix("once:")
+        value = canonical_json(_json(call_id, output), indent=None) if kind == "done" else None
+        await services.store.decide_effect(run.id, key, "retry" if kind == "retry" else "done", value)
+        return
+    if call_id.startswith("once:"):
+        raise UsageError(f"--tool {call_id}={answer} is not an answer", hint="an effect takes retry or done:JSON")
     if kind == "retry" or kind == "tell":
         await services.store.decide_tool(run.id, call_id, "retry" if kind == "retry" else "tell", None)
     elif kind == "done" and output:
         await services.store.decide_tool(run.id, call_id, "done", output)
     else:
         raise UsageError(f"--tool {call_id}={answer} is not an answer", hint="retry, done:JSON or tell")
+
+
+def _json(call_id: str, text: str) -> Any:
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise UsageError(f"--tool {call_id}=done: what follows is not JSON: {error}") from error
 
 
 __all__ = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A Python function of the project, loaded by path. `sha` is the hash of its file (the manifest's `code` entry)."""
+    """A Python function of the project, loaded by path. `sha` is the hash of its code (the manifest's `code` entry).
+
+    `ctx` is the keyword under which it gets the step's context, if it may ask a model.
+    """
 
     ref: str
     file: str
     sha: str
     call: Callable[..., Any]
+    ctx: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,8 @@ class StepNode:
     """One step, complete: nothing about it needs looking up any more. `order` is its topological position.
 
     `parents` are the steps it waits for (reads and needs, inputs excluded); `digest` covers its definition only, with
-    template, contract, code and model as separate entries of the manifest.
+    template, contract, code and model as separate entries of the manifest. `templates` are those that a Python body
+    names in its text, by name.
     """
 
     name: str
@@ -111,6 +116,12 @@ class StepNode:
     call_timeout: float
     digest: str
     place: Place
+    templates: Mapping[str, Template] = field(default_factory=dict)
+
+    @property
+    def asks(self) -> bool:
+        """Whether it may call its model: a declarative step, or a Python body that has a context."""
+        return self.kind == "llm" or (self.function is not None and self.function.ctx is not None)
 
 
 @dataclass(frozen=True, slots=True)

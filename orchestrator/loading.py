@@ -1,23 +1,27 @@
-"""YAML → specs. A pipeline file becomes a `PipelineSpec` whose every part knows its file, line and column.
+"""Files → specs. A pipeline file becomes a `PipelineSpec` whose every part knows its file, line and column.
 
-Three kinds of file are read here: pipelines, contracts (`artifacts/NAME.yaml`) and step definitions
-(`steps/NAME.yaml`). Shorthand is normalised (`reads: [idea]` is `[{read: idea}]`), keys of a used step definition are
-merged under the step's own, and nothing raises for what a file holds: faults are collected, faulty parts dropped, and
-the rest is returned so that the checks of the graph still run.
+Three kinds of YAML file are read here: pipelines, contracts (`artifacts/NAME.yaml`) and step definitions
+(`steps/NAME.yaml`). A pipeline may be a Python file too: what it declares is read as if YAML had said it. Shorthand is
+normalised (`reads: [idea]` is `[{read: idea}]`), keys of a used step definition are merged under the step's own, and
+nothing raises for what a file holds: faults are collected, faulty parts dropped, and the rest is returned so that the
+checks of the graph still run.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
+from orchestrator.declarations import Declarations, Declared
 from orchestrator.errors import Diagnostic, Place
 from orchestrator.faults import nearest, shown
-from orchestrator.project import OutsideProject, Project
+from orchestrator.project import OutsideProject, Project, PythonLoadError
+from orchestrator.python_pipelines import compile_pipeline
+from orchestrator.references import Found
 from orchestrator.settings import substitute_env as substitute_env
 from orchestrator.spec import (
     MISSING,
@@ -38,7 +42,7 @@ from orchestrator.spec import (
 from orchestrator.spec_reader import SpecReader
 from orchestrator.yaml_nodes import Document, read_yaml
 
-__all__ = ["Loaded", "load_contract", "load_pipeline", "substitute_env"]
+__all__ = ["Loaded", "load_contract", "load_declared", "load_pipeline", "substitute_env"]
 
 # What a step does stands under one of these; giving one at a `uses:` replaces whichever the definition has.
 _TASK_KEYS: Final = frozenset({"template", "prompt", "python"})
@@ -59,6 +63,7 @@ class Loaded:
     """A pipeline file as read. `spec` is None where nothing of it could be used.
 
     `bases` tells for (step, key) which file a key's references are relative to, where that is not the pipeline file.
+    `live` holds objects that were declared in Python, by the reference that stands for them in the spec.
     `dropped` holds the path of every part that was left out because of a fault that is already reported.
     """
 
@@ -68,6 +73,7 @@ class Loaded:
     bases: Mapping[tuple[str, str], Path]
     diagnostics: tuple[Diagnostic, ...]
     dropped: frozenset[PathKey] = frozenset()
+    live: Mapping[str, Found] = field(default_factory=dict)
 
     def base(self, step: str, key: str) -> Path:
         """The file that references under a step's key are relative to."""
@@ -79,14 +85,63 @@ class Loaded:
 
 
 def load_pipeline(project: Project, path: Path) -> Loaded:
-    """The pipeline a file declares, with every fault of its text. Raises nothing for what the file holds."""
-    document = _document(project, path)
+    """The pipeline a file declares, with every fault of its text. Raises nothing for what the file holds.
+
+    A Python file is executed.
+    """
+    if path.suffix == ".py":
+        return _load_python(project, path)
+    return _loaded(project, path, _document(project, path))
+
+
+def load_declared(project: Project, declared: Declarations, path: Path) -> Loaded:
+    """The pipeline that was declared in Python; `path` is the file that references are relative to."""
+    compiled = compile_pipeline(project, declared, path)
+    return _loaded(project, path, compiled.document, compiled.others, compiled.live)
+
+
+def _load_python(project: Project, path: Path) -> Loaded:
+    """The one pipeline that a Python file assigns."""
+    try:
+        module = project.load_module(path)
+    except PythonLoadError as error:
+        place = Place(project.display(error.path), error.line or 0)
+        return _unreadable(project, path, Diagnostic("P223", error.message, place, error.hint, _line(project, place)))
+    except OutsideProject:
+        hint = "Move the file into the project."
+        return _unreadable(project, path, Diagnostic("P108", f"{path} is outside the project", None, hint))
+    declared = list({id(value): value for value in vars(module).values() if isinstance(value, Declared)}.values())
+    if len(declared) != 1:
+        count = "no pipeline" if not declared else f"{len(declared)} pipelines"
+        hint = 'A Python pipeline file has one: p = Pipeline("name").'
+        what = f"{project.display(path)} assigns {count}"
+        return _unreadable(project, path, Diagnostic("P301", what, Place(project.display(path)), hint))
+    return load_declared(project, declared[0].declarations, path)
+
+
+def _unreadable(project: Project, path: Path, fault: Diagnostic) -> Loaded:
+    return Loaded(None, Places(project.display(path)), path, {}, (fault,))
+
+
+def _line(project: Project, place: Place) -> str | None:
+    lines = (project.root / place.file).read_text("utf-8", "replace").splitlines() if place.line else []
+    return lines[place.line - 1] if 0 < place.line <= len(lines) else None
+
+
+def _loaded(
+    project: Project,
+    path: Path,
+    document: Document,
+    others: Sequence[Document] = (),
+    live: Mapping[str, Found] | None = None,
+) -> Loaded:
     loader = _PipelineLoader(project, path, document)
-    spec = loader.pipeline(document.data) if _is_mapping(document, loader.reader, "a pipeline file") else None
     reader = loader.reader
-    return Loaded(
-        spec, reader.located(), path, loader.bases, tuple(dict.fromkeys(reader.diagnostics)), frozenset(reader.dropped)
-    )
+    for other in others:
+        reader.include(other)
+    spec = loader.pipeline(document.data) if _is_mapping(document, reader, "a pipeline file") else None
+    found = tuple(dict.fromkeys(reader.diagnostics))
+    return Loaded(spec, reader.located(), path, loader.bases, found, frozenset(reader.dropped), live or {})
 
 
 def load_contract(

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, Literal, NoReturn
 
 from orchestrator.errors import AccessRefused, ConfigError, Place, UsageError
-from orchestrator.python_files import PythonLoadError, load_object
+from orchestrator.python_files import PythonLoadError, load_module, load_object
 
 __all__ = [
     "OutsideProject",
@@ -35,6 +36,11 @@ Shelf = Literal["steps", "templates", "artifacts"]
 SHELVES: Final[tuple[Shelf, ...]] = ("steps", "templates", "artifacts")
 _SUFFIX: Final[Mapping[str, str]] = {"steps": ".yaml", "artifacts": ".yaml"}
 _PIPELINE_KEY = re.compile(r"^pipeline[ ]*:[ ]*(?P<quote>[\"']?)(?P<name>[^\s\"'#]*)(?P=quote)", re.MULTILINE)
+# `p = Pipeline("name"`: looked for in the text, so that only files which hold a pipeline are ever executed for one.
+_PYTHON_PIPELINE = re.compile(
+    r"^\w+[ ]*(?::[^=\n]+)?=[ ]*(?:\w+\.)?Pipeline\(\s*(?:name[ ]*=[ ]*)?(?:[\"'](?P<name>[^\"'\n]*)[\"']|[A-Za-z_])",
+    re.MULTILINE,
+)
 _TOML_PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 
@@ -89,7 +95,8 @@ class Project:
         return found
 
     def pipelines(self) -> tuple[Path, ...]:
-        """The pipeline files, broken ones too: YAML at the root with a `pipeline:` key, all YAML in `pipelines/`."""
+        """The pipeline files, broken ones too: YAML at the root with a `pipeline:` key, all YAML in `pipelines/`, and
+        Python in both whose text assigns a `Pipeline`. Nothing is executed."""
         return tuple(path for path, _ in self._named_pipelines())
 
     def pipeline(self, name: str | None) -> Path:
@@ -97,8 +104,8 @@ class Project:
         known = tuple(self._named_pipelines())
         if not known:
             raise UsageError(
-                f"This project has no pipeline: no YAML file in {self.root} has a `pipeline:` key, and none is in "
-                "pipelines/.",
+                f"This project has no pipeline: no YAML file in {self.root} has a `pipeline:` key, no Python file "
+                "assigns a Pipeline, and none is in pipelines/.",
                 hint="`orch init DIR` makes a project with a pipeline that runs.",
             )
         if name is None:
@@ -118,6 +125,13 @@ class Project:
 
     def load_object(self, path: Path, name: str) -> Any:
         """A name out of one of the project's Python files. Raises PythonLoadError, OutsideProject, AccessRefused."""
+        return load_object(self._executable(path), name)
+
+    def load_module(self, path: Path) -> ModuleType:
+        """One of the project's Python files, executed. Raises PythonLoadError, OutsideProject, AccessRefused."""
+        return load_module(self._executable(path))
+
+    def _executable(self, path: Path) -> Path:
         found = self._file(path)
         if found is None:
             raise PythonLoadError(f"there is no file {self.display(path)}", path)
@@ -151,10 +165,14 @@ class Project:
 
     def _named_pipelines(self) -> Iterator[tuple[Path, str]]:
         for folder in (self.root, self.root / "pipelines"):
-            for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
-                match = _PIPELINE_KEY.search(_text(path))
+            for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml"), *folder.glob("*.py")]):
+                text = _text(path)
+                python = path.suffix == ".py"
+                match = (_PYTHON_PIPELINE if python else _PIPELINE_KEY).search(text)
+                if python and (match is None or "orchestrator" not in text):
+                    continue
                 if match is not None:
-                    yield path, match["name"]
+                    yield path, (match["name"] or path.stem if python else match["name"])
                 elif folder != self.root:  # what is wrong with it, loading says
                     yield path, path.stem
 

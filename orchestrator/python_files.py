@@ -23,6 +23,7 @@ from typing import Any
 
 _PREFIX = "_orch_project_"
 _lock = threading.RLock()
+_loading = threading.local()
 
 
 class PythonLoadError(ValueError):
@@ -45,14 +46,24 @@ class _FreshLoader(SourceFileLoader):
 
 def load_object(path: Path, name: str) -> Any:
     """The attribute `name` of the Python file at `path`. Raises PythonLoadError."""
-    with _lock:
-        module = _module(path)
+    module = load_module(path)
     if hasattr(module, name):
         return getattr(module, name)
     public = [word for word in vars(module) if not word.startswith("_")]
     near = get_close_matches(name, public, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"Define {name!r} at the top level of {path.name}."
     raise PythonLoadError(f"{path.name} has no {name!r}", path, hint=hint)
+
+
+def load_module(path: Path) -> ModuleType:
+    """The executed Python file at `path`. Raises PythonLoadError."""
+    with _lock:
+        return _module(path)
+
+
+def is_loading() -> bool:
+    """Whether this thread is executing a project's file: a moment at which nothing may be run."""
+    return getattr(_loading, "depth", 0) > 0
 
 
 def _module(path: Path) -> ModuleType:
@@ -65,11 +76,14 @@ def _module(path: Path) -> ModuleType:
         raise PythonLoadError(f"{path.name} is not a Python file", path, hint="Its name must end in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # before execution: pydantic resolves annotations through it
+    _loading.depth = getattr(_loading, "depth", 0) + 1
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise _explained(error, path) from error
+    finally:
+        _loading.depth -= 1
     return module
 
 

@@ -16,10 +16,12 @@ from orchestrator.asking import (
     Services,
     StoreRecorder,
     Walk,
+    arguments,
     begin,
     checker,
     claim_of,
     compose_off_loop,
+    dropped_note,
     manifest_now,
     new_thread,
     output_format,
@@ -27,13 +29,16 @@ from orchestrator.asking import (
     read_values,
     recorded_thread,
     restart,
+    sources,
     take_snapshot,
 )
+from orchestrator.body import Body, calls_of
 from orchestrator.chain import Chain, ChainStopped, Finished, ToolInDoubt, count_reasks
 from orchestrator.context import build_context
 from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, StepFailed, StoreError
+from orchestrator.facts import FactsResult, check_facts
 from orchestrator.graph import Graph, StepNode
-from orchestrator.output import run_checks, too_large
+from orchestrator.output import run_checks, schema_faults, too_large
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
 from orchestrator.store.records import Fenced
 from orchestrator.values import (
@@ -46,6 +51,7 @@ from orchestrator.values import (
     Event,
     NewArtifact,
     RunRow,
+    Snapshot,
     Usage,
 )
 from orchestrator.workers import run_blocking
@@ -59,7 +65,9 @@ async def run_step(services: Services, graph: Graph, run: RunRow, dispatch: Disp
     walk = Walk(services, graph, run, graph.steps[dispatch.step], dispatch)
     try:
         async with asyncio.timeout(walk.step.timeout):
-            return await (_model_step(walk) if walk.step.kind == "llm" else _python_step(walk))
+            if walk.step.kind == "llm":
+                return await _model_step(walk)
+            return await (_body_step(walk) if walk.step.asks else _python_step(walk))
     except Fenced:
         return ()
     except TimeoutError:
@@ -87,7 +95,7 @@ def check_models(services: Services, graph: Graph, *, with_key: bool = True) -> 
     opened = services.providers.get if with_key else services.providers.offline
     hosts: dict[str, None] = {}
     for step in graph.steps.values():
-        if step.kind == "llm":
+        if step.asks:
             if step.model is None:
                 raise ConfigError(
                     f"{step.name} has no model",
@@ -176,13 +184,9 @@ async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
     claim = claim_of(walk, snapshot, now)
     await begin(walk, claim)
     reads = read_values(walk.step, snapshot)
-    value = await _call_function(walk.step, reads)
+    value = await _call_function(walk.step, arguments(walk.step, reads))
     body = _checked_body(walk.step, value)
-    problems = await run_checks(walk.step.checks, walk.step.contract.load(body), reads, contract=walk.step.contract)
-    if problems:
-        raise StepFailed(
-            f"{walk.step.name}: {problems[0].message}", hint="mend the function or its inputs", code="check"
-        )
+    await _check_value(walk.step, walk.step.contract.load(body), reads)
     sensitivities = [a.version.sensitivity for a in snapshot.artifacts.values()]
     artifact = NewArtifact(
         contract=walk.step.contract.name,
@@ -193,6 +197,13 @@ async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
         field_hashes=walk.step.contract.field_hashes(body),
     )
     return await _commit(walk, artifact, None, claim.base_head, [], 0)
+
+
+async def _check_value(step: StepNode, value: Any, reads: Mapping[str, Any]) -> None:
+    """The step's own checks on what its function returned: there is nobody to ask again."""
+    problems = await run_checks(step.checks, value, reads, contract=step.contract)
+    if problems:
+        raise StepFailed(f"{step.name}: {problems[0].message}", hint="mend the function or its inputs", code="check")
 
 
 async def _call_function(step: StepNode, reads: Mapping[str, Any]) -> Any:
@@ -237,6 +248,62 @@ def _checked_body(step: StepNode, value: Any) -> bytes:
             code="too_large",
         )
     return body
+
+
+# --- a step whose Python body asks a model ----------------------------------------------------------------------------
+
+
+async def _body_step(walk: Walk) -> tuple[Dispatch, ...]:
+    services, step, dispatch = walk.services, walk.step, walk.dispatch
+    snapshot = await take_snapshot(walk)
+    now = manifest_now(step, snapshot)
+    journal = await services.store.journal(dispatch.attempt_id) if dispatch.interrupted else None
+    if journal is not None and journal.manifest is not None and journal.manifest.inputs_hash != now.inputs_hash:
+        return await _body_step(await restart(walk, journal.manifest, now))
+    assert step.model is not None
+    model = f"{step.model.provider}:{step.model.model}"
+    walk.emit("step.started", attempt=dispatch.number, kind="python", model=model)
+    claim = claim_of(walk, snapshot, now)
+    await begin(walk, claim)
+    body = Body(walk, snapshot, now, journal)
+    value = await body.call()
+    facts = await _checked_facts(walk, snapshot, _checked_body(step, value))
+    sensitivities = [*body.sensitivities, *(a.version.sensitivity for a in snapshot.artifacts.values())]
+    stored = step.contract.dump(facts.value)
+    artifact = NewArtifact(
+        contract=step.contract.name,
+        body=stored,
+        author=step.function.ref if step.function else step.name,
+        origin="function",
+        sensitivity=_highest(*sensitivities, step.contract.sensitivity),
+        field_hashes=step.contract.field_hashes(stored),
+        facts=dict(facts.facts),
+    )
+    calls = calls_of(body.threads)
+    base = journal.base_head if journal is not None and journal.manifest is not None else claim.base_head
+    notes = [dropped_note(drop) for drop in facts.dropped]
+    done = [call.done for call in calls if call.done]
+    return await _commit(walk, artifact, None, base, done, count_reasks(calls), notes)
+
+
+async def _checked_facts(walk: Walk, snapshot: Snapshot, body: bytes) -> FactsResult:
+    """The returned value under the rules that an answer is under: the customer's words first, then the checks."""
+    step = walk.step
+    value = step.contract.load(body)
+    # Nothing is sent here, so nothing can be refused: the statements are all that is wanted of the context.
+    context = build_context(walk.graph, step, snapshot, may_see="secret", provider_name="", window=None)
+    facts = check_facts(step.contract, value, context.statements, sources(step, snapshot))
+    for drop in facts.dropped:
+        walk.emit("step.note", text=dropped_note(drop))
+    wrong = schema_faults(step.contract, facts.value)
+    if wrong:
+        raise StepFailed(
+            f"{step.name} returned what the customer has not said, and cannot go without it: {wrong[0].message}",
+            hint="let the field be null, or read an input that says it",
+            code="invalid_output",
+        )
+    await _check_value(step, facts.value, read_values(step, snapshot))
+    return facts
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from orchestrator import schemas
+from orchestrator.body_scan import asks_in
 from orchestrator.contracts import Contract
 from orchestrator.errors import Place
 from orchestrator.expressions import Expression, ExpressionError, NameUse, dashed_name, parse
 from orchestrator.faults import nearest
-from orchestrator.functions import SignatureFault, check_check_function, check_step_function
+from orchestrator.functions import SignatureFault, check_check_function, check_step_function, context_parameter
 from orchestrator.graph import Check, Function, Read, StepNode, Template
 from orchestrator.ids import digest, sha256, variable
 from orchestrator.project import OutsideProject
@@ -40,15 +41,17 @@ class StepBuilding:
 
     def node(self) -> StepNode | None:
         """The node, without its order; None if any part that it needs is missing (and reported)."""
-        contract = self._contract()
         reads = self._reads()
-        self._check_needs()
-        self._check_task()
-        template = self._template(reads)
         function = self._function(reads)
+        asks = self.kind == "llm" or (function is not None and function.ctx is not None)
+        contract = self._contract()
+        self._check_needs()
+        self._check_task(asks)
+        template = self._template(reads)
+        templates = self._body_templates(function, reads) if function is not None and asks else {}
         tools = self._tools()
         checks = self._checks(contract)
-        model = self.building.models.choose(self.name, self.spec) if self.kind == "llm" else None
+        model = self.building.models.choose(self.name, self.spec) if asks else None
         if contract is None or (template is None and function is None):
             return None
         self._check_facts(contract, reads)
@@ -66,15 +69,16 @@ class StepBuilding:
             tools=tools,
             checks=checks,
             model=model,
-            conversation=None if spec.conversation == "off" or self.kind == "python" else spec.conversation,
+            conversation=None if spec.conversation == "off" or not asks else spec.conversation,
             reasks=defaults.reasks if spec.reasks is None else spec.reasks,
             timeout=spec.timeout or defaults.timeout,
             call_timeout=spec.call_timeout or defaults.call_timeout,
-            digest=self._digest(checks),
+            digest=self._digest(checks, asks),
             place=self.building.places.key("steps", self.name),
+            templates=templates,
         )
 
-    def _digest(self, checks: tuple[Check, ...]) -> str:
+    def _digest(self, checks: tuple[Check, ...], asks: bool) -> str:
         """Of the definition alone: what is sent or demanded and has no entry of its own in the manifest."""
         spec = self.spec
         conversation = spec.conversation if spec.conversation == "off" else spec.conversation.model_dump()
@@ -83,7 +87,7 @@ class StepBuilding:
             {
                 "system": self.building.spec.system,
                 "kind": self.kind,
-                "conversation": conversation if self.kind == "llm" else None,
+                "conversation": conversation if asks else None,
                 "checks": [[check.label, check.message] for check in checks],
                 "defaults": defaults,
             }
@@ -238,7 +242,7 @@ class StepBuilding:
 
     # --- the task
 
-    def _check_task(self) -> None:
+    def _check_task(self, asks: bool) -> None:
         given = [key for key in TASKS if getattr(self.spec, key) is not None]
         place = self.building.places.key("steps", self.name)
         if not given and not any(self._damaged(key) for key in (*TASKS, *_OTHER_KINDS)):
@@ -248,24 +252,26 @@ class StepBuilding:
             self._error(
                 "P210", f"it has {' and '.join(given)}; a step has one task", self._of(given[-1]), "keep one of them"
             )
-        if self.kind == "python":
+        if self.kind == "python" and not asks and not self._damaged("python"):
             for key in MODEL_KEYS:
                 if key in self.spec.model_fields_set:
-                    hint = f"leave {key} out, or give the step a template instead of python"
-                    self._error(
-                        "P227", f"a Python step makes no model call, so {key} has no meaning", self._of(key), hint
-                    )
+                    hint = f"leave {key} out, or give the function a parameter `ctx: Ctx` to ask a model with"
+                    message = f"a Python step without a ctx makes no model call, so {key} has no meaning"
+                    self._error("P227", message, self._of(key), hint)
 
     def _template(self, reads: tuple[Read, ...]) -> Template | None:
         if self.spec.template is not None:
-            return self._file_template(self.spec.template, reads)
+            base = self.building.base(self.name, "template")
+            return self._file_template(self.spec.template, reads, base, self._of("template"))
         if self.spec.prompt is not None:
             return self._inline_template(self.spec.prompt, reads)
         return None
 
-    def _file_template(self, ref: str, reads: tuple[Read, ...]) -> Template | None:
-        building, place = self.building, self._of("template")
-        base = building.base(self.name, "template")
+    def _file_template(
+        self, ref: str, reads: tuple[Read, ...], base: Path, place: Place, quotes: frozenset[str] | None = frozenset()
+    ) -> Template | None:
+        """`quotes` are values that a body gives beside the reads; None where they are not known."""
+        building = self.building
         try:
             path = building.project.resolve(ref, base, "templates")
         except OutsideProject:
@@ -289,7 +295,7 @@ class StepBuilding:
             return None
         where = Place(building.project.display(path), 1)
         lines = dict(enumerate(text.splitlines(), 1))
-        self._check_template(text, reads, lambda line: (Place(where.file, line), lines.get(line)))
+        self._check_template(text, reads, lambda line: (Place(where.file, line), lines.get(line)), quotes)
         return Template(ref, text, sha256(text), where)
 
     def _inline_template(self, text: str, reads: tuple[Read, ...]) -> Template:
@@ -304,11 +310,14 @@ class StepBuilding:
         self._check_template(text, reads, where)
         return Template(self.name, text, sha256(text), start)
 
-    def _check_template(self, text: str, reads: tuple[Read, ...], where: Any) -> None:
+    def _check_template(
+        self, text: str, reads: tuple[Read, ...], where: Any, quotes: frozenset[str] | None = frozenset()
+    ) -> None:
         by_name = {read.name: read for read in reads}
         others = {n: kind for n, kind in self.building.kinds().items() if n not in by_name and n != self.name}
         incomplete = self._damaged("reads") or len(by_name) < len({spec.read for spec in self.spec.reads})
-        for fault in template_faults(text, by_name, others):
+        incomplete = incomplete or quotes is None
+        for fault in template_faults(text, by_name, others, quotes or frozenset()):
             if incomplete and fault.code in ("P213", "P215"):
                 continue  # what it names may be the read that is faulty itself
             place, source = where(fault.line)
@@ -317,8 +326,9 @@ class StepBuilding:
     # --- functions
 
     def _load(self, ref: str, key: str, place: Place) -> Found | None:
+        live = self.building.loaded.live.get(ref)
         try:
-            return load_reference(self.building.project, ref, self.building.base(self.name, key), "steps")
+            return live or load_reference(self.building.project, ref, self.building.base(self.name, key), "steps")
         except ReferenceFault as fault:
             self._error(fault.code, fault.message, place, fault.hint)
             return None
@@ -340,7 +350,25 @@ class StepBuilding:
         except SignatureFault as fault:
             self._error("P224", fault.message, place, fault.hint)
             return None
-        return Function(found.ref, found.file, found.sha, found.value)
+        return Function(found.ref, found.file, found.sha, found.value, context_parameter(found.value))
+
+    def _body_templates(self, function: Function, reads: tuple[Read, ...]) -> dict[str, Template]:
+        """The templates that a body names in its text, checked as a declarative step's is."""
+        templates: dict[str, Template] = {}
+        base = self.building.project.root / function.file
+        for ask in asks_in(function.call):
+            place = self._ask_place(ask.line, function)
+            if ask.prompt is not None and re.search(r"\{\{|\{%", ask.prompt):
+                hint = "a text given to ask is sent as it stands; put it into a file of templates/ and name that"
+                self._error("P308", "a question holds template marks that nothing will render", place, hint)
+            if ask.template is not None and ask.template not in templates:
+                found = self._file_template(ask.template, reads, base, place, ask.quotes)
+                templates |= {ask.template: found} if found is not None else {}
+        return templates
+
+    def _ask_place(self, line: int, function: Function) -> Place:
+        known = (self.building.project.root / function.file).is_file()
+        return Place(function.file, line) if known else self._of("python")
 
     def _tools(self) -> tuple[Tool, ...]:
         tools: dict[str, Tool] = {}

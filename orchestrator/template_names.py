@@ -9,7 +9,7 @@ how a vendor's rate once became a customer's budget (R025).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,8 +39,11 @@ class TemplateFault:
     line: int
 
 
-def template_faults(text: str, reads: Mapping[str, Read], others: Mapping[str, str]) -> tuple[TemplateFault, ...]:
-    """What is wrong with a template of a step with these reads. `others` are the pipeline's names it does not read."""
+def template_faults(
+    text: str, reads: Mapping[str, Read], others: Mapping[str, str], quotes: Collection[str] = ()
+) -> tuple[TemplateFault, ...]:
+    """What is wrong with a template of a step with these reads. `others` are the pipeline's names it does not read,
+    `quotes` values that a Python body gives beside its reads."""
     from jinja2 import TemplateSyntaxError, meta
 
     from orchestrator.templates import _environment
@@ -51,7 +54,7 @@ def template_faults(text: str, reads: Mapping[str, Read], others: Mapping[str, s
         return (
             TemplateFault("P212", f"the template cannot be read: {error.message}", _braces_hint(text), error.lineno),
         )
-    check = _Check(reads, others)
+    check = _Check(reads, others, frozenset(quotes))
     faults = [*check.structure(tree), *check.slots(tree)]
     try:
         names = meta.find_undeclared_variables(tree) - {*SLOTS, *HELPERS}
@@ -78,6 +81,7 @@ def _line_of(tree: nodes.Template, name: str) -> int:
 class _Check:
     reads: Mapping[str, Read]
     others: Mapping[str, str]
+    quotes: frozenset[str] = frozenset()
 
     def structure(self, tree: nodes.Template) -> Iterator[TemplateFault]:
         """A template is one file: what it includes would be read, and hashed, by nobody."""
@@ -175,6 +179,8 @@ class _Check:
             )
             return
         name = arguments[0]
+        if name in self.quotes:
+            return
         if name not in self.reads:
             yield self._unread(kind, name, call.lineno)
         elif kind == "quote":

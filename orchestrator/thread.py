@@ -14,10 +14,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.context.budget import check_window
-from orchestrator.context.render import content_of, placed, quoted, text_block
+from orchestrator.context.render import WHOLE, content_of, placed, quoted, text_block
 from orchestrator.facts import output_lines
 from orchestrator.frame import ARTIFACTS_HEADING, CONVERSATION_NOTE, RULE, conversation_heading, escape
 from orchestrator.graph import Graph, Read, StepNode
@@ -25,7 +26,17 @@ from orchestrator.ids import digest
 from orchestrator.spec import MISSING, SCALAR_INPUTS
 from orchestrator.templates import Plain, Slot, is_plain, render
 from orchestrator.tools import Tool
-from orchestrator.values import ArtifactVersion, Block, Context, Manifest, ManifestEntry, ManifestKind, Prompt, Snapshot
+from orchestrator.values import (
+    ArtifactVersion,
+    Block,
+    Context,
+    Manifest,
+    ManifestEntry,
+    ManifestKind,
+    Prompt,
+    Snapshot,
+    TextItem,
+)
 
 AUTHORITY: Final = """\
 How to read what you are given, in order of authority:
@@ -46,18 +57,30 @@ def system_text(graph: Graph) -> str:
 # --- composing --------------------------------------------------------------------------------------------------------
 
 
-def compose(graph: Graph, step: StepNode, context: Context, snapshot: Snapshot) -> Prompt:
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a Python body asks: its own words, else the step's template; and values that it gives beside the reads."""
+
+    text: str | None = None
+    given: Mapping[str, Block] = field(default_factory=dict)
+
+
+def compose(
+    graph: Graph, step: StepNode, context: Context, snapshot: Snapshot, question: Question | None = None
+) -> Prompt:
     """The thread's start: system text, and the blocks whose texts together are the user message.
 
     Pure, apart from the time the step's template takes. Raises TemplateFault for a template that cannot be rendered,
     StepFailed where the whole does not fit the model's window.
     """
-    artifacts = {block.source: block for block in context.blocks if block.layer == "artifact"}
-    pieces = _pieces(graph, step, artifacts)
+    asked = question or Question()
+    artifacts = _artifacts(context, asked)
+    pieces = _pieces(graph, step, artifacts, asked)
     moved = {piece.name for piece in pieces if isinstance(piece, Slot) and piece.kind == "block"}
     blocks = (
         *_background(step, context, moved),
-        *_task(step, pieces, artifacts),
+        *_task(step, pieces, artifacts, RULE),
+        *_not_placed(asked, pieces),
         *_output(step),
         *(block for block in context.blocks if block.layer == "message"),
     )
@@ -65,6 +88,19 @@ def compose(graph: Graph, step: StepNode, context: Context, snapshot: Snapshot) 
     check_window(step, system, blocks, context.window)
     heads = {name: artifact.version for name, artifact in snapshot.artifacts.items()}
     return Prompt(system, blocks, manifest(step, heads))
+
+
+def follow_up(graph: Graph, step: StepNode, context: Context, question: Question) -> TextItem:
+    """A further question on a thread that stands: its task alone, what stands ahead of the first is not said again."""
+    artifacts = _artifacts(context, question)
+    pieces = _pieces(graph, step, artifacts, question)
+    blocks = (*_task(step, pieces, artifacts, ""), *_not_placed(question, pieces), *_output(step))
+    return TextItem(tuple(part for block in blocks for part in block.parts))
+
+
+def _artifacts(context: Context, question: Question) -> Mapping[str, Block]:
+    """What a slot can be filled with, by name."""
+    return {**{block.source: block for block in context.blocks if block.layer == "artifact"}, **question.given}
 
 
 def _background(step: StepNode, context: Context, moved: Collection[str]) -> Iterator[Block]:
@@ -77,8 +113,12 @@ def _background(step: StepNode, context: Context, moved: Collection[str]) -> Ite
     yield from (block for block in context.blocks if block.layer in ("conversation", "facts"))
 
 
-def _pieces(graph: Graph, step: StepNode, artifacts: Mapping[str, Block]) -> tuple[str | Slot, ...]:
-    """The rendered template: its own text and its slots, still empty."""
+def _pieces(
+    graph: Graph, step: StepNode, artifacts: Mapping[str, Block], question: Question
+) -> tuple[str | Slot, ...]:
+    """The rendered template: its own text and its slots, still empty. A body's own words are never rendered."""
+    if question.text is not None:
+        return (question.text,)
     if step.template is None:
         return ()
     inputs = {read.name: _input(graph, read, artifacts[read.name]) for read in step.reads if read.kind == "input"}
@@ -105,11 +145,13 @@ def _input(graph: Graph, read: Read, block: Block) -> Plain | Slot:
     return Slot("block", read.name)
 
 
-def _task(step: StepNode, pieces: Sequence[str | Slot], artifacts: Mapping[str, Block]) -> Iterator[Block]:
+def _task(
+    step: StepNode, pieces: Sequence[str | Slot], artifacts: Mapping[str, Block], rule: str
+) -> Iterator[Block]:
     """The rule, then the template's text with its slots filled; what fills a slot is never looked at again."""
     name = step.template.name if step.template else step.name
     place = f"template, {step.template.place if step.template else step.place}"
-    lead: tuple[str, ...] = (RULE,)
+    lead: tuple[str, ...] = (rule,) if rule else ()
     for index, piece in enumerate(pieces):
         if isinstance(piece, str):
             before_slot = index + 1 < len(pieces)
@@ -127,6 +169,15 @@ def _filled(slot: Slot, artifacts: Mapping[str, Block], place: str) -> Block:
     """What stands in a slot. Raises ValueError for a path that leads nowhere."""
     block = artifacts[slot.name]
     return placed(block) if slot.kind == "block" else quoted(block, slot.path, f"quote in the {place}")
+
+
+def _not_placed(question: Question, pieces: Sequence[str | Slot]) -> Iterator[Block]:
+    """The values that a body gave and its template did not place, each as a quote under its name."""
+    placed_names = {piece.name for piece in pieces if isinstance(piece, Slot)}
+    for name, block in question.given.items():
+        if name not in placed_names:
+            yield text_block("task", name, "given to ask", escape(f"\n\n{name}: ", before_tag=True))
+            yield quoted(block, WHOLE, "given to ask")
 
 
 def _output(step: StepNode) -> Iterator[Block]:
@@ -149,6 +200,7 @@ def manifest(step: StepNode, heads: Mapping[str, ArtifactVersion | None]) -> Man
     entries = [ManifestEntry("definition", step.name, step.digest)]
     if step.template is not None:
         entries.append(ManifestEntry("template", step.template.name, step.template.sha))
+    entries += [ManifestEntry("template", template.name, template.sha) for template in step.templates.values()]
     entries.append(ManifestEntry("contract", step.contract.name, step.contract.digest))
     entries += [ManifestEntry("tools", tool.ref, digest([tool.sha, _told(tool)])) for tool in step.tools]
     entries += [ManifestEntry("code", file, sha) for file, sha in _code(step)]

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.context.budget import message_name, turn_text
 from orchestrator.context.guards import framed, not_for, sensitivity_of
 from orchestrator.context.select import Chosen
+from orchestrator.contracts import Contract
 from orchestrator.frame import (
     FACTS_HEADING,
+    FramedArtifact,
     FramedQuote,
     unescape,
     write_artifact,
@@ -27,6 +29,9 @@ from orchestrator.ids import canonical_json
 from orchestrator.providers.tokens import estimate
 from orchestrator.spec import ConversationSpec, Sensitivity
 from orchestrator.values import Block, Layer, Message
+
+WHOLE: Final = "$"  # the path of a quote that is the whole value
+GIVEN: Final = "A value that this step works with."
 
 
 def text_block(layer: Layer, source: str, rule: str, *parts: str, sensitivity: Sensitivity = "public") -> Block:
@@ -52,6 +57,23 @@ def artifact_block(chosen: Chosen) -> Block:
         about=read.contract.about,
         guards=guards,
         sensitivity=sensitivity_of(chosen),
+    )
+
+
+def given_block(name: str, content: str, contract: Contract | None, guards: tuple[str, ...]) -> Block:
+    """A value that a Python body gives to a question, in a wrapper like a read's: with its label, if it has one."""
+    about = contract.about if contract is not None else GIVEN
+    framed_value = FramedArtifact(name, contract.name if contract is not None else "value", about, guards, content)
+    opening, body, closing = write_artifact(framed_value)
+    return Block(
+        layer="artifact",
+        source=name,
+        parts=(opening, body, closing + "\n"),
+        rule="given to ask",
+        tokens=estimate(opening + body + closing + "\n"),
+        about=about,
+        guards=guards,
+        sensitivity=contract.sensitivity if contract is not None else "public",
     )
 
 
@@ -93,7 +115,9 @@ def content_of(block: Block) -> str:
 def quoted(block: Block, path: str, rule: str) -> Block:
     """One value of an artifact's block as a labelled quote. Raises ValueError where the path leads nowhere."""
     guards = " ".join(block.guards)
-    parts = write_quote(FramedQuote(block.source, path, guards, shown(find(content_of(block), path))))
+    content = content_of(block)
+    value = content if path == WHOLE else shown(find(content, path))
+    parts = write_quote(FramedQuote(block.source, path, guards, value))
     return replace(block, parts=parts, rule=rule, tokens=estimate("".join(parts)), fields=(path,))
 
 

@@ -128,7 +128,7 @@ def statements(
     given = [
         Statement(name, artifact.body.decode("utf-8", "replace"), "input", name, name in read, _guarded(graph, name))
         for name, artifact in snapshot.record.items()
-        if not _is_default(name, artifact.version, snapshot)
+        if not _is_default(name, artifact.version, snapshot) and artifact.version.origin != "import"
     ]
     turns = [
         Statement(f"message {turn.seq}", turn.text, "turn", None, turn in sent)

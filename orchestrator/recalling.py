@@ -1,0 +1,105 @@
+"""What an attempt of a Python body asked before, found again (S11). Pure.
+
+A body that begins again asks its questions again, but perhaps in another order, and perhaps not quite the same ones. So
+a recorded thread is found by its name and by what its first question was, the nth such thread for the nth time; and on
+a thread, a recorded question stands for the next one only if it is the same. Where it is not, the thread goes on from
+what still counts: everything is sent anew (`REBUILD`), and what was recorded after that point is out.
+
+"The same" means the text without what is volatile (the conversation, the run's message, the facts that follow from
+them): what was sent then is kept as it was sent, as in every step that resumes (S14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.chain import has_ended
+from orchestrator.contracts import Contract
+from orchestrator.ids import digest
+from orchestrator.store.records import EffectRow, Journal, ThreadJournal
+from orchestrator.values import CallRow, Prompt, TextItem
+
+Calls = tuple[CallRow, ...]
+
+
+def opening_key(prompt: Prompt, contract: Contract) -> str:
+    """What a thread's first question is known by."""
+    return digest([contract.digest, *(block.text for block in prompt.blocks if block.layer in ("artifact", "task"))])
+
+
+def further_key(item: TextItem, contract: Contract) -> str:
+    """What a further question on a thread is known by."""
+    return digest([contract.digest, item.text])
+
+
+def questions(calls: Sequence[CallRow]) -> list[Calls]:
+    """A thread's calls by question: each ends with its accepted or rejected reply, or where another one begins."""
+    found: list[list[CallRow]] = []
+    for call in calls:
+        if not found or has_ended(found[-1][-1]) or found[-1][-1].sent.ask != call.sent.ask:
+            found.append([])
+        found[-1].append(call)
+    return [tuple(some) for some in found]
+
+
+@dataclass
+class Recalled:
+    """A recorded thread while the body goes along it: the questions that have not been asked again yet."""
+
+    journal: ThreadJournal
+    left: list[Calls]
+
+    def take(self, key: str) -> Calls | None:
+        """The recorded calls up to and with the question of this key, which is thereby asked; None where the thread
+        went another way. A question that began the thread anew stands for itself, whatever was recorded before it."""
+        for at, calls in enumerate(self.left):
+            if calls[0].sent.ask == key and (at == 0 or calls[0].sent.source == "REBUILD"):
+                taken = tuple(call for some in self.left[: at + 1] for call in some)
+                del self.left[: at + 1]
+                return taken
+        return None
+
+    def drop(self) -> int:
+        """Give up what is left; how many calls that are."""
+        count = sum(len(calls) for calls in self.left)
+        self.left.clear()
+        return count
+
+
+@dataclass
+class Recollection:
+    """An attempt's journal as a body uses it up."""
+
+    threads: list[ThreadJournal] = field(default_factory=list)
+    effects: Mapping[str, EffectRow] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, journal: Journal | None) -> Recollection:
+        if journal is None:
+            return cls()
+        asked = [thread for thread in journal.threads if thread.calls]
+        return cls(asked, {row.key: row for row in journal.effects}, {thread.name for thread in asked})
+
+    def find(self, name: str | None, key: str) -> Recalled | None:
+        """The first recorded thread of that name (None: of no given name) that began with this question, used up."""
+        for thread in self.threads:
+            if given_name(thread.name, thread.settings) == name and thread.calls[0].sent.ask == key:
+                self.threads.remove(thread)
+                return Recalled(thread, questions(thread.calls))
+        return None
+
+    def number(self) -> str:
+        """A name for a thread without one: its number among them, never one that is taken."""
+        count = 1
+        while str(count) in self.names:
+            count += 1
+        self.names.add(str(count))
+        return str(count)
+
+
+def given_name(name: str, settings: Mapping[str, Any]) -> str | None:
+    """The name that the body gave a recorded thread; None for one that was numbered."""
+    return name if settings.get("named") else None

@@ -1,0 +1,132 @@
+"""A run as Python code holds it: awaited to its end, followed while it is under way, asked for its values."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from orchestrator.declarations import Source
+from orchestrator.errors import StepFailed, UsageError
+from orchestrator.trace.events import RunEvent, typed
+from orchestrator.values import Artifact, Event, RunRow, RunStatus, StepRow
+
+if TYPE_CHECKING:
+    from orchestrator.engine import Services
+    from orchestrator.graph import Graph
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A run that has ended: its rows, and its values by step and input."""
+
+    graph: Graph
+    row: RunRow
+    steps: Mapping[str, StepRow]
+    artifacts: Mapping[str, Artifact]
+
+
+async def outcome_of(services: Services, graph: Graph, row: RunRow) -> Outcome:
+    store = services.store
+    steps = {step.name: step for step in await store.steps(row.id)}
+    made = {name: await store.artifact(row.id, name) for name, step in steps.items() if step.head is not None}
+    return Outcome(graph, await store.run(row.id), steps, made)
+
+
+class Run:
+    """A run under way or ended. Awaiting it gives itself, ended."""
+
+    def __init__(self, main: Callable[[Callable[[Event], None]], Coroutine[Any, Any, Outcome]]) -> None:
+        self._events: list[RunEvent] = []
+        self._news = asyncio.Event()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise UsageError(
+                "no event loop is running", hint="await it inside async code; p.run(…) is for code that is not async"
+            ) from None
+        self._task = loop.create_task(main(self._hear))
+        self._task.add_done_callback(lambda task: self._news.set())
+
+    def _hear(self, event: Event) -> None:
+        self._events.append(typed(event))
+        self._news.set()
+
+    def __await__(self) -> Generator[Any, None, Run]:
+        yield from self._task.__await__()
+        return self
+
+    async def events(self) -> AsyncIterator[RunEvent]:
+        """What happens in this run, from its beginning and live until it has ended: see `orchestrator.trace.events`.
+
+        Ends quietly however the run ends; await the run to learn of an error.
+        """
+        told = 0
+        while True:
+            while told < len(self._events):
+                told += 1
+                yield self._events[told - 1]
+            if self._task.done():
+                return
+            self._news.clear()
+            await self._news.wait()
+
+    def _outcome(self) -> Outcome:
+        if not self._task.done():
+            raise UsageError("this run has not ended", hint="await it first: run = await p.start(…)")
+        return self._task.result()
+
+    @property
+    def number(self) -> int:
+        """Its number in the project, as the command line says it."""
+        return self._outcome().row.number
+
+    @property
+    def id(self) -> str:
+        return self._outcome().row.id
+
+    @property
+    def status(self) -> RunStatus:
+        """`succeeded`, `failed`, `waiting` for a person, or `paused` (over budget, interrupted): `p.resume` goes on."""
+        return self._outcome().row.status
+
+    @property
+    def error(self) -> str | None:
+        """What stopped it, in one sentence."""
+        error = self._outcome().row.error
+        return error.message if error is not None else None
+
+    @property
+    def cost_usd(self) -> Decimal | None:
+        """What it has cost so far in US dollars, as far as prices are known; None where none is."""
+        costs = [step.cost_usd for step in self._outcome().steps.values() if step.cost_usd is not None]
+        return sum(costs, Decimal(0)) if costs else None
+
+    def get(self, source: Source[R]) -> R:
+        """The current value of a step or input, as its declared type.
+
+        Raises StepFailed where there is none, with what stopped the step or the run.
+        """
+        outcome = self._outcome()
+        found = outcome.artifacts.get(source.name)
+        if found is None:
+            raise _missing(outcome, source.name)
+        node = outcome.graph.steps.get(source.name) or outcome.graph.inputs[source.name]
+        value, kind = node.contract.instance(found.body), source.value_type()
+        text = isinstance(kind, type) and issubclass(kind, str)
+        typed: R = kind(value) if text else value
+        return typed
+
+
+def _missing(outcome: Outcome, name: str) -> Exception:
+    step = outcome.steps.get(name)
+    if step is None:
+        return UsageError(f"{outcome.graph.name} has no step or input {name}")
+    error = step.error or outcome.row.error
+    because = f": {error.message}" if error is not None else ""
+    hint = error.hint if error is not None else f"run {outcome.row.number} is {outcome.row.status}"
+    return StepFailed(f"{name} has no value{because}", hint=hint, code=error.code if error is not None else None)
