@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 SCHEMA: Final = "orch.trust-file/1"
 Kind = Literal["code", "host", "key", "database"]
 _VARIABLE: Final = re.compile(r"\$\{env:([^}]*)\}")
+_QUOTED: Final = re.compile(r"""["']([^"'\n]+\.py:\w+)["']""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +135,8 @@ def _references(project: Project) -> Iterator[tuple[Path, str, Literal["steps", 
     shelf = project.root / "artifacts"
     contracts = set(shelf.rglob("*.yaml"))
     for path in project.pipelines():
-        if path.suffix == ".py":  # what it names stands in itself, or in definitions that it uses
-            yield from _shelved_references(project)
+        if path.suffix == ".py":
+            yield from _mentioned(project, path)
             continue
         loaded = load_pipeline(project, path)
         if loaded.spec is None:
@@ -156,10 +157,14 @@ def _references(project: Project) -> Iterator[tuple[Path, str, Literal["steps", 
             yield path, loaded_contract.schema_, "artifacts"
 
 
-def _shelved_references(project: Project) -> Iterator[tuple[Path, str, Literal["steps"]]]:
-    """Whatever looks like a reference in the project's step definitions, used or not."""
+def _mentioned(project: Project, pipeline: Path) -> Iterator[tuple[Path, str, Literal["steps"]]]:
+    """Whatever looks like a reference in a Python pipeline, which only executing it could tell for sure, and in the
+    step definitions that it may use."""
     from orchestrator.yaml_nodes import read_yaml
 
+    with suppress(OSError):
+        text = pipeline.read_bytes().decode("utf-8", errors="replace")
+        yield from ((pipeline, ref, "steps") for ref in _QUOTED.findall(text))
     for path in sorted((project.root / "steps").rglob("*.yaml")):
         with suppress(OSError):
             yield from ((path, text, "steps") for text in _texts(read_yaml(path.read_bytes(), path.name).data))
@@ -221,16 +226,20 @@ def _host(url: str) -> str:
 
 
 def _database(project: Project, settings: Settings) -> Iterator[Demand]:
-    """A database that the project's files choose, unless it is a file inside the project."""
+    """A database that the project's files choose, by name or by a link, unless it is a file inside the project."""
     from orchestrator.settings import shown_url
 
     origin = dict(settings.table())["ORCH_DB"].origin
-    if origin not in (project.display(project.file), ".env"):
+    if origin not in (project.display(project.file), ".env", "default"):
         return
+    note = f"set in {origin}" if origin != "default" else "a link leads there"
     match = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]+)(\?.*)?", settings.db)
-    if match and Path(os.path.realpath(match[1])).is_relative_to(project.root):
+    if match is None:
+        yield Demand("database", shown_url(settings.db), note, digest([settings.db]))
         return
-    yield Demand("database", shown_url(settings.db), f"set in {origin}", digest([settings.db]))
+    real = os.path.realpath(match[1])
+    if not Path(real).is_relative_to(project.root):
+        yield Demand("database", f"sqlite:///{real}", note, digest([real, settings.db]))
 
 
 # --- what the user has agreed to --------------------------------------------------------------------------------------

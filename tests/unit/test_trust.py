@@ -61,6 +61,14 @@ def test_what_the_projects_own_files_choose_counts(
         assert found == wants
 
 
+def test_a_link_to_another_projects_runs_is_seen(home: None, tmp_path: Path) -> None:
+    other = tmp_path / "other" / ".orch"
+    other.mkdir(parents=True)
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / ".orch").symlink_to(other)
+    assert plain_project(tmp_path / "p") == [("database", f"sqlite:///{other}/orch.db")]
+
+
 def test_what_the_user_chooses_needs_no_word(home: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "https://mine.example/v1")
     monkeypatch.setenv("ORCH_DB", "postgresql://mine.example/x")
