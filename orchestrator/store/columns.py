@@ -1,4 +1,5 @@
-"""Column types that mean the same on every database: times and money are integers, exact and comparable.
+"""Column types that mean the same on every database: times and money are integers, exact and comparable; text sorts by
+code point, whatever language a server was set up in.
 
 A time is microseconds since 1970 in UTC; money is pico-dollars (1e-12 USD), fine enough for one token at a millionth
 of a dollar per million. Raw SQL and the table classes share the same two pairs of functions.
@@ -10,10 +11,11 @@ from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
-from sqlalchemy import BigInteger, Dialect
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy import BigInteger, Dialect, Text
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from orchestrator.errors import UsageError
+from orchestrator.store.scrub import storable
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -46,6 +48,19 @@ def to_pico(usd: Decimal) -> int:
 def from_pico(pico: int) -> Decimal:
     """USD, exact, without trailing zeros."""
     return Decimal(pico) / PICO
+
+
+class Label(TypeDecorator[str]):
+    """Short text. The order of names is part of what a model is sent, so no server's collation may decide it."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
+        return dialect.type_descriptor(Text(collation="C") if dialect.name == "postgresql" else Text())
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else storable(value)
 
 
 class UtcTime(TypeDecorator[datetime]):

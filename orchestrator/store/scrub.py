@@ -41,11 +41,12 @@ class Scrubber:
         """The value as it may be stored: scrubbed, and in a form that every database's text columns can hold."""
         if isinstance(value, bytes):
             return self.body(value)
-        return _storable(self.text(value) if self._texts else value)
+        return storable(self.text(value) if self._texts else value)
 
 
-def _storable(text: str) -> str:
-    """Messages and errors may quote anything; PostgreSQL refuses NUL, and UTF-8 has no lone surrogates."""
+def storable(text: str) -> str:
+    """Text as every database can hold it: messages and errors may quote anything, but PostgreSQL refuses NUL, and UTF-8
+    has no lone surrogates. Bodies keep both, as bytes."""
     if "\x00" in text:
         text = text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -29,14 +29,13 @@ from sqlalchemy import (
     Index,
     LargeBinary,
     MetaData,
-    Text,
     UniqueConstraint,
     text,
 )
 from sqlalchemy.orm import registry
 from sqlmodel import Field, SQLModel
 
-from orchestrator.store.columns import Usd, UtcTime
+from orchestrator.store.columns import Label, Usd, UtcTime
 
 SCOPE = ("tenant", "account", "subject")
 _names = {
@@ -68,17 +67,17 @@ class Table(SQLModel, registry=registry(metadata=metadata)):
 
 
 class Scoped(Table):
-    tenant: str = Field(default="-", sa_type=Text, sa_column_kwargs={"server_default": "-"})
-    account: str = Field(default="-", sa_type=Text, sa_column_kwargs={"server_default": "-"})
-    subject: str = Field(default="-", sa_type=Text, sa_column_kwargs={"server_default": "-"})
+    tenant: str = Field(default="-", sa_type=Label, sa_column_kwargs={"server_default": "-"})
+    account: str = Field(default="-", sa_type=Label, sa_column_kwargs={"server_default": "-"})
+    subject: str = Field(default="-", sa_type=Label, sa_column_kwargs={"server_default": "-"})
 
 
 def _key() -> Any:
-    return Field(primary_key=True, sa_type=Text)
+    return Field(primary_key=True, sa_type=Label)
 
 
 def _text(default: Any = ...) -> Any:
-    return _column(Text, default)
+    return _column(Label, default)
 
 
 def _count(default: Any = ...) -> Any:

@@ -7,11 +7,14 @@ from typing import Any, Literal
 from alembic import context
 from sqlalchemy.types import TypeDecorator
 
+from orchestrator.store.columns import Label
 from orchestrator.store.tables import metadata
 
 
 def _render(kind: str, item: Any, _context: Any) -> str | Literal[False]:
     """Our own types stand in a migration as the plain columns they are: it must not change when a class does."""
+    if kind == "type" and isinstance(item, Label):
+        return 'sa.Text().with_variant(sa.Text(collation="C"), "postgresql")'
     return f"sa.{type(item.impl).__name__}()" if kind == "type" and isinstance(item, TypeDecorator) else False
 
 
