@@ -39,7 +39,8 @@ class World:
         """The snippets as files; the one without a name is completed from the skeleton."""
         part = next((snippet.text for snippet in snippets if snippet.file is None), "")
         uses_shelf = any(snippet.file == "artifacts/notes.yaml" for snippet in snippets)
-        self.write("demo.yaml", completed(part, without=("artifacts",) if uses_shelf else ()).encode())
+        if not any(snippet.file == "demo.py" for snippet in snippets):
+            self.write("demo.yaml", completed(part, without=("artifacts",) if uses_shelf else ()).encode())
         for snippet in snippets:
             if snippet.file is not None:
                 self.write(snippet.file, snippet.text.encode())

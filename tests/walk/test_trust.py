@@ -289,6 +289,47 @@ def test_an_editor_is_the_users_own_choice(
     assert marks(hostile) == []
 
 
+# --- pipelines in Python ----------------------------------------------------------------------------------------------
+
+PYTHON = """
+from orchestrator import Pipeline, artifact
+from .helper import LIMIT
+
+@artifact(about="Notes.", not_for="none")
+class Notes(str): ...
+
+p = Pipeline("written")
+p.input("idea", str, about="What the user types.")
+
+@p.step(checks=[{"python": "inline_check.py:check"}])
+def notes(idea: str) -> Notes:
+    return Notes(idea[:LIMIT])
+"""
+
+
+@pytest.mark.parametrize("folder", ["", "pipelines/"])
+@pytest.mark.parametrize("arguments", [["check"], ["run", "written", "--set", "idea=x"], ["trust"], ["doctor"]])
+def test_S24_a_pipeline_in_python_is_not_executed_to_find_out_what_it_is(
+    arguments: list[str], folder: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "clone"
+    (root / "pipelines").mkdir(parents=True)
+    (root / "orchestrator.toml").touch()
+    files = {"written": PYTHON, "helper": "LIMIT = 9\n", "inline_check": "def check(value, **reads): ...\n"}
+    for name, text in files.items():
+        (root / f"{folder}{name}.py").write_text(MARKING.format(name=name) + text, encoding="utf-8")
+    monkeypatch.chdir(root)
+    assert orch(arguments) == (0 if arguments == ["doctor"] else 7)
+    assert marks(root) == []
+    project = find_project(root)
+    found = demands(project, load_settings(project, os.environ))
+    assert [one.name for one in found] == [f"{folder}{name}.py" for name in ("helper", "inline_check", "written")]
+    assert orch(["trust", "--yes"]) == 0
+    assert orch(["check"]) == 0
+    assert marks(root) == ["executed-helper", "executed-inline_check", "executed-written"]
+    assert orch(["run", "--set", "idea=a shop"]) == 0
+
+
 # --- what changes is asked about again --------------------------------------------------------------------------------
 
 
