@@ -31,10 +31,15 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from orchestrator.authoring import Pipeline
+    from orchestrator.declarations import Source
     from orchestrator.engine import Services
     from orchestrator.frame import FramedArtifact, FramedQuote
     from orchestrator.graph import Graph
+    from orchestrator.project import Project
+    from orchestrator.providers.registry import Providers
     from orchestrator.providers.scripted import Script, ScriptedProvider
+    from orchestrator.settings import Settings
     from orchestrator.store.records import Journal, ThreadJournal
     from orchestrator.values import Artifact, CallRow, ErrorRecord, RunRow, StepRow
 
@@ -128,14 +133,17 @@ class OrchProject:
 
     def run(
         self,
-        pipeline: str | None = None,
+        pipeline: str | Pipeline | None = None,
         inputs: Mapping[str, Any] | None = None,
         *,
         model: ScriptedProvider | None = None,
         **options: Any,
     ) -> OrchRun:
-        """`orch run`. `options` are those of `RunOptions`: message, session, author, cap_usd. Raises what it raises:
-        InvalidProject, UsageError …; a step that fails raises nothing, it is the run's status."""
+        """`orch run`. `pipeline` is its name, or a `Pipeline` of your code; the project's only one may be left out.
+
+        `options` are those of `RunOptions`: message, session, author, cap_usd. Raises what it raises, InvalidProject,
+        UsageError …; a step that fails raises nothing, it is the run's status.
+        """
         from orchestrator.engine import RunOptions, start_run
 
         self.model = model or self.model
@@ -154,7 +162,7 @@ class OrchProject:
         async def work(services: Services, graph: Graph) -> RunRow:
             return await resume_run(services, graph, await services.store.run(run.row.id), **options)
 
-        return self._do(run.row.pipeline, work)
+        return self._do(run.pipeline, work)
 
     def rerun(self, run: OrchRun, *steps: str, model: ScriptedProvider | None = None) -> OrchRun:
         """`orch rerun RUN --from STEP`: the child run."""
@@ -165,7 +173,7 @@ class OrchProject:
         async def work(services: Services, graph: Graph) -> RunRow:
             return await rerun(services, graph, await services.store.run(run.row.id), steps)
 
-        return self._do(run.row.pipeline, work)
+        return self._do(run.pipeline, work)
 
     def edit(self, run: OrchRun, step: str, value: Any) -> OrchRun:
         """`orch edit`: a person's new version of a value; the run as it is then."""
@@ -177,28 +185,30 @@ class OrchProject:
             await edit_artifact(services, graph, row, step, value=value, base_version=base)
             return row
 
-        return self._do(run.row.pipeline, work)
+        return self._do(run.pipeline, work)
 
-    def _do(self, pipeline: str | None, work: Callable[[Services, Graph], Coroutine[Any, Any, RunRow]]) -> OrchRun:
+    def _do(
+        self, pipeline: str | Pipeline | None, work: Callable[[Services, Graph], Coroutine[Any, Any, RunRow]]
+    ) -> OrchRun:
         async def main() -> OrchRun:
             async with self._opened(pipeline) as (services, graph):
                 row = await work(services, graph)
-                return await _look(services, graph, row.id)
+                return await _look(services, graph, row.id, pipeline or graph.name)
 
         return _finished(main)
 
     @asynccontextmanager
-    async def _opened(self, pipeline: str | None) -> AsyncIterator[tuple[Services, Graph]]:
+    async def _opened(self, pipeline: str | Pipeline | None) -> AsyncIterator[tuple[Services, Graph]]:
         from orchestrator.engine import open_services
-        from orchestrator.graph import build_graph
         from orchestrator.project import find_project
         from orchestrator.providers.scripted import ScriptedProvider
         from orchestrator.settings import load_settings
 
-        project = find_project(self.folder)
+        own = None if isinstance(pipeline, str) else pipeline
+        project = find_project(self.folder) if own is None else own.project()
         environ = {name: value for name, value in os.environ.items() if name not in _SETTINGS}
         settings = load_settings(project, {**environ, "ORCH_MODEL": _MODEL, "ORCH_USER": "tester"})
-        graph = build_graph(project, settings, project.pipeline(pipeline), require_model=True)
+        graph = _graph(project, settings, pipeline)
         providers = _one_vendor(project, settings, self.model or ScriptedProvider({}))
         async with open_services(project, settings, db=f"sqlite:///{self.database}", providers=providers) as services:
             yield services, graph
@@ -209,6 +219,7 @@ class OrchRun:
     """A run as the database held it when a command had ended."""
 
     row: RunRow
+    pipeline: str | Pipeline
     graph: Graph
     steps: Mapping[str, StepRow]
     artifacts: Mapping[str, Artifact]
@@ -223,9 +234,10 @@ class OrchRun:
         """What stopped the run, or its first failed step."""
         return next(filter(None, [self.row.error, *(step.error for step in self.steps.values())]), None)
 
-    def value(self, step: str) -> Any:
-        """The current value of a step or input: JSON data, or text."""
-        return self._node(step).contract.load(self.artifacts[step].body)
+    def value(self, step: str | Source[Any]) -> Any:
+        """The current value of a step or input, by its name or as declared in Python: JSON data, or text."""
+        name = step if isinstance(step, str) else step.name
+        return self._node(name).contract.load(self.artifacts[name].body)
 
     def threads(self, step: str) -> tuple[ThreadJournal, ...]:
         """Every conversation of a step with its model, over all its attempts, in order."""
@@ -248,12 +260,25 @@ class OrchRun:
         return node
 
 
-async def _look(services: Services, graph: Graph, run_id: str) -> OrchRun:
+def _graph(project: Project, settings: Settings, pipeline: str | Pipeline | None) -> Graph:
+    from orchestrator.building import built, finished
+    from orchestrator.loading import load_declared, load_pipeline
+
+    if pipeline is None or isinstance(pipeline, str):
+        loaded = load_pipeline(project, project.pipeline(pipeline))
+    else:
+        file = pipeline.declarations.file
+        loaded = load_declared(project, pipeline.declarations, file.resolve() if file else project.root / "test")
+    return finished(*built(project, settings, loaded), require_model=True)
+
+
+async def _look(services: Services, graph: Graph, run_id: str, pipeline: str | Pipeline) -> OrchRun:
     store = services.store
     steps = {row.name: row for row in await store.steps(run_id)}
     attempts = {name: await store.attempts(run_id, name) for name in graph.steps}
     return OrchRun(
         row=await store.run(run_id),
+        pipeline=pipeline,
         graph=graph,
         steps=steps,
         artifacts={name: await store.artifact(run_id, name) for name, row in steps.items() if row.head},
@@ -261,7 +286,7 @@ async def _look(services: Services, graph: Graph, run_id: str) -> OrchRun:
     )
 
 
-def _one_vendor(project: Any, settings: Any, model: ScriptedProvider) -> Any:
+def _one_vendor(project: Project, settings: Settings, model: ScriptedProvider) -> Providers:
     """Providers whose every name leads to one model, which is never closed: it is the vendor, and outlives commands."""
     from orchestrator.providers.base import Provider
     from orchestrator.providers.registry import Providers

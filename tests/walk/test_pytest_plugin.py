@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
+from orchestrator import Ctx, Pipeline, artifact
 from orchestrator.cli.init import copy_starter
 from orchestrator.errors import InvalidProject, UsageError
 from orchestrator.testing import (
@@ -171,6 +173,48 @@ def test_mistakes_are_the_librarys_errors(orch_project: ProjectFactory, orch_scr
     project.write("walk.yaml", "pipeline: walk\nsteps: {a: {promt: Do.}}\n")
     with pytest.raises(InvalidProject):
         project.run(model=orch_scripted(ANSWERS))
+
+
+p = Pipeline("in-python")
+p.input("idea", str, about="What the customer wants.")
+
+
+@artifact(about="Vendor rates.", not_for=["Not the customer's budget."])
+class Rates(BaseModel):
+    weekly_usd: float
+
+
+@artifact(about="Advice.", not_for="none")
+class Advice(str):
+    """Text."""
+
+
+@p.step
+async def rates(ctx: Ctx, idea: str) -> Rates:
+    return await ctx.ask(Rates, "What does it cost?")
+
+
+@p.step
+async def advice(ctx: Ctx, rates: Rates) -> Advice:
+    chat = ctx.thread()
+    first = await chat.ask(Advice, "Recommend.")
+    return first if rates.weekly_usd < 1 else await chat.ask(Advice, "Shorter.")
+
+
+def test_a_pipeline_of_ones_own_code_is_run_as_it_is(
+    orch_project: ProjectFactory, orch_scripted: ScriptedFactory
+) -> None:
+    answers: dict[str, Any] = {"rates": [RATES], "advice": [{"text": "A long one."}, {"text": "Short."}]}
+    run = orch_project().run(p, {"idea": "a shop"}, model=orch_scripted(answers))
+    assert run.status == "succeeded", run.error
+    assert run.value(advice) == run.value("advice") == "Short."
+    assert run.value(rates) == {"weekly_usd": 997}
+    assert [call.sent.source for call in run.calls("advice")] == ["NEXT_STEP", "FOLLOW_UP"]
+    assert_guarded(run, "advice", "rates", says="budget")
+    assert_not_in_context(run, "a shop", step="advice")
+    assert_stateless_start(run)
+    again = orch_project().rerun(run, "advice", model=orch_scripted({"advice": [{"text": "B"}, {"text": "C"}]}))
+    assert again.value(advice) == "C"
 
 
 # --- assertions -------------------------------------------------------------------------------------------------------
