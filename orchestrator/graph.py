@@ -95,7 +95,7 @@ class StepNode:
 
     `parents` are the steps it waits for (reads and needs, inputs excluded); `digest` covers its definition only, with
     template, contract, code and model as separate entries of the manifest. `templates` are those that a Python body
-    names in its text, by name.
+    names in its text, by name; `questions` is how often that text asks, at least once.
     """
 
     name: str
@@ -117,6 +117,7 @@ class StepNode:
     digest: str
     place: Place
     templates: Mapping[str, Template] = field(default_factory=dict)
+    questions: int = 1
 
     @property
     def asks(self) -> bool:

@@ -16,11 +16,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.declarations import Declarations, Declared
+from orchestrator.declarations import Declarations, Declared, kebab, mark_of
 from orchestrator.errors import Diagnostic, Place
 from orchestrator.faults import nearest, shown
 from orchestrator.project import OutsideProject, Project, PythonLoadError
 from orchestrator.python_pipelines import compile_pipeline
+from orchestrator.python_sources import text_of
 from orchestrator.references import Found
 from orchestrator.settings import substitute_env as substitute_env
 from orchestrator.spec import (
@@ -147,14 +148,41 @@ def _loaded(
 def load_contract(
     project: Project, path: Path, *, steps: Sequence[str] = ()
 ) -> tuple[ContractSpec | None, Places, tuple[Diagnostic, ...]]:
-    """The contract of a shelf file. `steps` are those that produce it, named where it says too little."""
-    document = _document(project, path)
+    """The contract of a shelf file. `steps` are those that produce it, named where it says too little.
+
+    A Python file is executed: it declares the contract with `@artifact`.
+    """
+    document = _declared_contract(project, path) if path.suffix == ".py" else _document(project, path)
     reader = SpecReader(document)
     spec = None
     if _is_mapping(document, reader, "a contract file"):
         _check_env(reader, document.data, ())
-        spec = _contract(reader, document.data, (), path.stem, steps)
+        name = kebab(path.stem) if path.suffix == ".py" else path.stem
+        spec = _contract(reader, document.data, (), name, steps)
     return spec, reader.located(), tuple(reader.diagnostics)
+
+
+def _declared_contract(project: Project, path: Path) -> Document:
+    """A Python file of the shelf `artifacts/` as the document it stands for."""
+    shown_name, name = project.display(path), kebab(path.stem)
+    document = Document(shown_name)
+    try:
+        module = project.load_module(path)
+    except PythonLoadError as error:
+        place = Place(project.display(error.path), error.line or 0)
+        document.report("P223", error.message, place, error.hint)
+        return document
+    marks = [(value, mark) for value in vars(module).values() if (mark := mark_of(value)) and mark.name == name]
+    if not marks:
+        hint = 'The file of a contract has a class of that name with @artifact(about="…", not_for=[…]).'
+        document.report("P230", f"{shown_name} declares no artifact type {name}", Place(shown_name), hint)
+        return document
+    cls, mark = marks[0]
+    document.text = text_of(str(path))
+    document.lines = document.text.splitlines()
+    document.places = {(): Place(shown_name, mark.place.line)}
+    document.data = {"artifact": name, "schema": f"{path.name}:{cls.__name__}", **mark.keys}
+    return document
 
 
 def _document(project: Project, path: Path) -> Document:

@@ -45,6 +45,7 @@ STALE_KINDS: Final = frozenset({"read", "label", "contract"})
 # What an artifact that does not exist yet is taken to weigh, where its contract sets no limit.
 GUESSED_ARTIFACT_TOKENS: Final = 700
 GUESSED_REPLY_TOKENS: Final = 500
+BODY: Final = "its body decides how often it asks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def _refusals(services: Services, graph: Graph, known: Mapping[str, Sensitivity]
     for step in graph.steps.values():
         reads = {read.name: highest((read.contract.sensitivity, levels[read.name])) for read in step.reads}
         levels[step.name] = known.get(step.name) or highest((step.contract.sensitivity, *reads.values()))
-        if step.name in known or step.model is None or step.kind != "llm":
+        if step.name in known or step.model is None or not step.asks:
             continue
         traits = services.providers.offline(step.model.provider).traits
         refused[step.name] = tuple(
@@ -201,7 +202,12 @@ def _planned(
         return PlannedStep(step.name, action, reasons, None, None, None)
     tokens = _prompt_tokens(step, sizes)
     provider, model, cap = step.model.provider, step.model.model, step.model.max_output_tokens
-    low = prices.cost(provider, model, Usage(input_tokens=tokens, output_tokens=min(cap, GUESSED_REPLY_TOKENS)))
+    reply = min(cap, GUESSED_REPLY_TOKENS)
+    low = prices.cost(provider, model, Usage(input_tokens=tokens, output_tokens=reply))
+    if step.kind == "python":
+        # How often a body asks is known when it has run: its text tells a beginning, nothing tells an end.
+        least = low.usd * step.questions if low else None
+        return PlannedStep(step.name, action, (*reasons, BODY), tokens * step.questions, least, None)
     # The worst case: every re-ask used, each carrying all earlier replies at their cap.
     worst = [prices.worst(provider, model, tokens + n * cap, cap) for n in range(step.reasks + 1)]
     known = [cost for cost in worst if cost is not None]
@@ -220,7 +226,7 @@ def _plan(graph: Graph, steps: list[PlannedStep], hosts: tuple[str, ...]) -> Pla
     asked = [s for s in steps if s.tokens_estimate is not None]
     low = [s.cost_low_usd for s in asked]
     high = [s.cost_high_usd for s in asked if s.action != "reuse"]
-    notes = [f"no price is known for the model of {s.name}" for s in asked if s.cost_high_usd is None]
+    notes = [f"no price is known for the model of {s.name}" for s in asked if s.cost_low_usd is None]
     return Plan(
         tuple(steps),
         hosts,
@@ -240,7 +246,10 @@ async def render_step(
     step = graph.steps.get(name)
     if step is None:
         raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
-    if step.model is None or step.kind != "llm":
+    if step.kind == "python" and step.asks:
+        hint = f"after a run: orch why RUN/{name} --text shows what it sent"
+        raise UsageError(f"what {name} sends is decided by its Python body when it runs", hint=hint)
+    if step.model is None or not step.asks:
         raise UsageError(f"{name} is a Python step: it sends nothing", hint="orch show shows its value")
     snapshot = await _snapshot(services, graph, step, run, inputs or {})
     missing = [r.name for r in step.reads if r.name not in snapshot.artifacts and r.name in graph.steps]

@@ -65,6 +65,7 @@ class Project:
         """The file of a name on a shelf, the project's before the library's. Raises OutsideProject."""
         suffix = _SUFFIX.get(kind, "")
         names = [name] if not suffix or name.endswith(suffix) else [name + suffix, name]
+        names += [f"{name}.py", f"{name.replace('-', '_')}.py"] if kind == "artifacts" else []
         for root in (self.root, library_root()):
             for candidate in names:
                 found = self._file(root / kind / candidate)

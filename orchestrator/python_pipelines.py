@@ -175,7 +175,9 @@ class _Compiler:
             shown = _type_name(entry.type)
             self._fault("P302", f"input {entry.name}: {shown} is no type of an input", entry.place, hint)
             kind = "text"
-        return {"type": kind, **entry.keys}
+        mark = mark_of(entry.type)
+        said = {"about": mark.keys["about"]} if mark is not None else {}
+        return {"type": kind, **said, **entry.keys}
 
     # --- steps
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from orchestrator import schemas
-from orchestrator.body_scan import asks_in
+from orchestrator.body_scan import AskCall, asks_in
 from orchestrator.contracts import Contract
 from orchestrator.errors import Place
 from orchestrator.expressions import Expression, ExpressionError, NameUse, dashed_name, parse
@@ -48,7 +48,8 @@ class StepBuilding:
         self._check_needs()
         self._check_task(asks)
         template = self._template(reads)
-        templates = self._body_templates(function, reads) if function is not None and asks else {}
+        asked = asks_in(function.call) if function is not None and asks else ()
+        templates = self._body_templates(function, asked, reads) if function is not None else {}
         tools = self._tools()
         checks = self._checks(contract)
         model = self.building.models.choose(self.name, self.spec) if asks else None
@@ -76,6 +77,7 @@ class StepBuilding:
             digest=self._digest(checks, asks),
             place=self.building.places.key("steps", self.name),
             templates=templates,
+            questions=max(1, len(asked)),
         )
 
     def _digest(self, checks: tuple[Check, ...], asks: bool) -> str:
@@ -352,11 +354,13 @@ class StepBuilding:
             return None
         return Function(found.ref, found.file, found.sha, found.value, context_parameter(found.value))
 
-    def _body_templates(self, function: Function, reads: tuple[Read, ...]) -> dict[str, Template]:
+    def _body_templates(
+        self, function: Function, asked: Sequence[AskCall], reads: tuple[Read, ...]
+    ) -> dict[str, Template]:
         """The templates that a body names in its text, checked as a declarative step's is."""
         templates: dict[str, Template] = {}
         base = self.building.project.root / function.file
-        for ask in asks_in(function.call):
+        for ask in asked:
             place = self._ask_place(ask.line, function)
             if ask.prompt is not None and re.search(r"\{\{|\{%", ask.prompt):
                 hint = "a text given to ask is sent as it stands; put it into a file of templates/ and name that"

@@ -113,9 +113,7 @@ def _background(step: StepNode, context: Context, moved: Collection[str]) -> Ite
     yield from (block for block in context.blocks if block.layer in ("conversation", "facts"))
 
 
-def _pieces(
-    graph: Graph, step: StepNode, artifacts: Mapping[str, Block], question: Question
-) -> tuple[str | Slot, ...]:
+def _pieces(graph: Graph, step: StepNode, artifacts: Mapping[str, Block], question: Question) -> tuple[str | Slot, ...]:
     """The rendered template: its own text and its slots, still empty. A body's own words are never rendered."""
     if question.text is not None:
         return (question.text,)
@@ -145,9 +143,7 @@ def _input(graph: Graph, read: Read, block: Block) -> Plain | Slot:
     return Slot("block", read.name)
 
 
-def _task(
-    step: StepNode, pieces: Sequence[str | Slot], artifacts: Mapping[str, Block], rule: str
-) -> Iterator[Block]:
+def _task(step: StepNode, pieces: Sequence[str | Slot], artifacts: Mapping[str, Block], rule: str) -> Iterator[Block]:
     """The rule, then the template's text with its slots filled; what fills a slot is never looked at again."""
     name = step.template.name if step.template else step.name
     place = f"template, {step.template.place if step.template else step.place}"

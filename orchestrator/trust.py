@@ -118,6 +118,7 @@ def _code(project: Project) -> Iterator[Demand]:
 
     found = [find_code(project, ref, base, shelf) for base, ref, shelf in _references(project)]
     python = [path for path in project.pipelines() if path.suffix == ".py"]
+    python += [path for path in sorted((project.root / "artifacts").rglob("*.py")) if _declares(path)]
     named: set[Path] = set()
     for path in filter(None, [*python, *found]):
         named.add(path)
@@ -126,6 +127,13 @@ def _code(project: Project) -> Iterator[Demand]:
     shelves = tuple(library_root() / kind for kind in SHELVES)
     own = [path for path in named if not any(path.is_relative_to(shelf) for shelf in shelves)]
     yield from sorted((code_demand(project, path) for path in own), key=lambda demand: demand.name)
+
+
+def _declares(path: Path) -> bool:
+    """Whether a Python file of the shelf may be executed for a contract that it declares."""
+    with suppress(OSError):
+        return b"@artifact" in path.read_bytes()
+    return False
 
 
 def _references(project: Project) -> Iterator[tuple[Path, str, Literal["steps", "artifacts"]]]:
@@ -151,7 +159,7 @@ def _references(project: Project) -> Iterator[tuple[Path, str, Literal["steps", 
         for name in [*types, *(step.produces or name for name, step in loaded.spec.steps.items())]:
             with suppress(OutsideProject):
                 contracts.update(filter(None, [project.shelf("artifacts", name)]))
-    for path in sorted(contracts):
+    for path in sorted(path for path in contracts if path.suffix != ".py"):
         loaded_contract, _, _ = load_contract(project, path)
         if loaded_contract is not None and isinstance(loaded_contract.schema_, str):
             yield path, loaded_contract.schema_, "artifacts"

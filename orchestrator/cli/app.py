@@ -122,9 +122,10 @@ def run(arguments: Sequence[str]) -> int:
 
     lenient_streams()
     asks = not _LOOKS.isdisjoint(arguments)
-    state = State(json="--json" in arguments and not asks)
+    lines = "--jsonl" in arguments and not asks
+    state = State(json=lines or ("--json" in arguments and not asks), jsonl=lines)
     try:
-        with only_documents() if state.json else nullcontext():
+        with only_documents(lines=state.jsonl) if state.json else nullcontext():
             code = _invoke(arguments, state)
         sys.stdout.flush()
         return code

@@ -70,6 +70,7 @@ def _shelf(desk: Desk) -> list[Diagnostic]:
 
     folder = desk.project.root / "artifacts"
     files = sorted(folder.glob("*.yaml")) if folder.is_dir() else []
+    files += [path for path in sorted(folder.glob("*.py")) if b"@artifact" in path.read_bytes()]
     return [diagnostic for path in files for diagnostic in load_contract(desk.project, path)[2]]
 
 
@@ -98,7 +99,7 @@ def _document(graphs: tuple[Graph, ...], diagnostics: tuple[Diagnostic, ...]) ->
 def _print_success(graphs: tuple[Graph, ...], diagnostics: tuple[Diagnostic, ...]) -> None:
     out = console()
     for graph in graphs:
-        models = sum(step.kind == "llm" for step in graph.steps.values())
+        models = sum(step.asks for step in graph.steps.values())
         counts = f"{plural(len(graph.steps), 'step')} ({models} with a model), {plural(len(graph.inputs), 'input')}"
         show(out, f"  {visible(graph.name, one_line=True)}  {counts}  {visible(graph.file, one_line=True)}")
     contracts = {step.contract.name for graph in graphs for step in graph.steps.values()}

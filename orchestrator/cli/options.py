@@ -16,9 +16,13 @@ from orchestrator.errors import UsageError
 
 @dataclass(slots=True)
 class State:
-    """What the command line said for the whole command; `prefix` is how to address this project in printed commands."""
+    """What the command line said for the whole command; `prefix` is how to address this project in printed commands.
+
+    `json`: documents on stdout, text for people on stderr; `jsonl`: one line each, events too.
+    """
 
     json: bool = False
+    jsonl: bool = False
     db: str | None = None
     tenant: str = "-"
     account: str = "-"

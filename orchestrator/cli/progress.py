@@ -37,6 +37,7 @@ class _Running:
     cost: Decimal | None = None
     now: str = ""
     notes: list[str] = field(default_factory=list)
+    recalled: int = 0
 
 
 class Progress(AbstractContextManager["Progress"]):
@@ -150,6 +151,11 @@ class Progress(AbstractContextManager["Progress"]):
         else:
             self.partial = True
 
+    def _on_ask_recalled(self, event: Event) -> None:
+        step = self._step(event)
+        step.recalled += 1
+        step.now = "answered from the record"
+
     def _on_step_reask(self, event: Event) -> None:
         step = self._step(event)
         reasons = "; ".join(str(reason) for reason in event.data.get("reasons") or ())
@@ -179,6 +185,8 @@ class Progress(AbstractContextManager["Progress"]):
     def _line(self, event: Event, status: str, *notes: str) -> Line:
         step, data = self._step(event), event.data
         cost = data.get("cost_usd", step.cost)
+        if step.recalled:
+            notes = (*notes, f"{plural(step.recalled, 'answer')} from the record, not paid again")
         return Line(
             self._key(event),
             status,

@@ -15,18 +15,39 @@ from orchestrator.errors import Diagnostic, InvalidProject, OrchError
 
 if TYPE_CHECKING:
     from orchestrator.cli.options import State
+    from orchestrator.values import Event
 
 
 def print_document(document: Mapping[str, Any]) -> None:
-    """The one document of a `--json` command: ASCII only, so that no terminal or pipe can misread it (S27)."""
-    _documents().write(json.dumps(document, ensure_ascii=True, allow_nan=False, indent=2) + "\n")
+    """The one document of a `--json` command: ASCII only, so that no terminal or pipe can misread it (S27).
+
+    With `--jsonl` it is one line, like each of the documents before it.
+    """
+    _documents().write(json.dumps(document, ensure_ascii=True, allow_nan=False, indent=_indent) + "\n")
+
+
+class EventLines:
+    """A listener for the engine's events: one line of JSON each, as they come. A reader that has left silences it."""
+
+    def __init__(self) -> None:
+        self.silent = False
+
+    def __call__(self, event: Event) -> None:
+        from orchestrator.trace.events import typed
+
+        try:
+            if not self.silent:
+                print_document(typed(event).document())
+        except OSError:
+            self.silent = True
 
 
 @contextmanager
-def only_documents() -> Iterator[None]:
+def only_documents(*, lines: bool = False) -> Iterator[None]:
     """In the block stdout carries documents and nothing else: what a project's own code prints, or a program that it
-    starts, goes to stderr."""
-    global _document_stream
+    starts, goes to stderr. `lines`: each document is one line."""
+    global _document_stream, _indent
+    _indent = None if lines else 2
     real, descriptor = sys.stdout, _descriptor()
     keep = None if descriptor is None else os.dup(descriptor)
     if descriptor is not None:
@@ -37,7 +58,7 @@ def only_documents() -> Iterator[None]:
     try:
         yield
     finally:
-        sys.stdout, _document_stream = real, None
+        sys.stdout, _document_stream, _indent = real, None, 2
         if descriptor is not None and keep is not None:
             os.dup2(keep, descriptor)
             os.close(keep)
@@ -60,6 +81,7 @@ class _Descriptor:
 
 
 _document_stream: _Sink | None = None
+_indent: int | None = 2
 
 
 def _documents() -> _Sink:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from orchestrator.cli.options import State, command, plain_text
+from orchestrator.cli.options import State, command, plain_text, state_of
 from orchestrator.cli.refs import run_ref
 from orchestrator.errors import UsageError
 
@@ -20,9 +20,24 @@ if TYPE_CHECKING:
     from orchestrator.engine import RunOptions, Services
     from orchestrator.graph import Graph
     from orchestrator.plan import Plan
-    from orchestrator.values import RunRow
+    from orchestrator.values import Event, RunRow
 
 Work = Callable[["Services", "Progress"], Awaitable["RunRow"]]
+
+
+def _as_lines(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        state = state_of(context)
+        state.json = state.jsonl = True
+
+
+events_option = click.option(
+    "--jsonl",
+    is_flag=True,
+    expose_value=False,
+    callback=_as_lines,
+    help="Live events on stdout, one JSON line each; the run's document is the last.",
+)
 
 
 @command("run")
@@ -33,6 +48,7 @@ Work = Callable[["Services", "Progress"], Awaitable["RunRow"]]
 @click.option("--session", metavar="NAME", help="Go on with this conversation; default: a new one.")
 @click.option("--cap", metavar="USD", help="The most this run may cost; overrides the pipeline's budget.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before the first paid call.")
+@events_option
 def run(
     state: State,
     name: str | None,
@@ -85,6 +101,7 @@ def start(desk: Desk, graph: Graph, options: RunOptions, *, ask: bool, hints: bo
 @click.option("--take-over", is_flag=True, help="Take the run from a process that still looks alive.")
 @click.option("--tool", "tools", metavar="CALL_ID=retry|done:JSON|tell", multiple=True, help="A tool in doubt.")
 @click.option("--settle", "settles", metavar="STEP=head|draft", multiple=True, help="Keep your edit or the draft.")
+@events_option
 def resume(
     state: State, reference: str, cap: str | None, take_over: bool, tools: tuple[str, ...], settles: tuple[str, ...]
 ) -> int:
@@ -113,6 +130,7 @@ def resume(
 @command("rerun")
 @click.argument("reference", metavar="[RUN]", default="last")
 @click.option("--from", "steps", metavar="STEP", multiple=True, required=True, help="Where to begin again.")
+@events_option
 def rerun(state: State, reference: str, steps: tuple[str, ...]) -> int:
     """Run again from a step, as a new run that shares what is unchanged."""
     from orchestrator.cli.session import find_run, known_steps, open_desk
@@ -132,12 +150,18 @@ def rerun(state: State, reference: str, steps: tuple[str, ...]) -> int:
 def carry_out(desk: Desk, graph: Graph, work: Work, *, hints: bool = True) -> int:
     """Run the engine's coroutine under live progress, then print how it ended. Returns the exit code."""
     from orchestrator.cli.progress import Progress
+    from orchestrator.cli.report import EventLines
     from orchestrator.cli.session import drive, services
 
     progress = Progress(desk.state, list(graph.steps))
+    listeners: list[Callable[[Event], None]] = [progress, *([EventLines()] if desk.state.jsonl else [])]
+
+    def listen(event: Event) -> None:
+        for listener in listeners:
+            listener(event)
 
     async def main() -> int:
-        async with services(desk, progress) as opened:
+        async with services(desk, listen) as opened:
             try:
                 with progress:
                     row = await work(opened, progress)

@@ -121,8 +121,10 @@ def cost_range(low: Decimal | None, high: Decimal | None) -> str:
     """`$0.02–0.11`, or what is known of it."""
     if low is None and high is None:
         return "price unknown"
-    if low is None or high is None or money(low) == money(high):
-        return money(high if high is not None else low)
+    if high is None:
+        return f"from {money(low)}"
+    if low is None or money(low) == money(high):
+        return money(high)
     return f"{money(low)}–{money(high).removeprefix('$')}"
 
 

@@ -67,6 +67,7 @@ def test_an_unknown_part_of_a_sum_is_shown() -> None:
     assert spent(Decimal("0.083"), partial=True) == "≥$0.083 spent"
     assert cost_range(None, None) == "price unknown"
     assert cost_range(Decimal("0.02"), Decimal("0.11")) == "$0.02–0.11"
+    assert cost_range(Decimal("0.02"), None) == "from $0.02"
 
 
 @pytest.mark.parametrize(
