@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from orchestrator.cli.options import State, command
-from orchestrator.cli.report import print_document
+from orchestrator.cli.report import print_document, print_error
 from orchestrator.cli.terminal import console, excerpt, show, visible
 from orchestrator.errors import AccessRefused, ConfigError
 
@@ -63,7 +63,10 @@ def trust(state: State, yes: bool, always: bool, revoke: bool) -> int:
         _print(out, project, found)
     if always or found.missing:
         if not (yes or state.trust):
-            _ask(state, found, always=always)
+            try:
+                _ask(state, found, always=always)
+            except AccessRefused as error:
+                return _refused(state, project, found, error)
         _store(project, found.demands, file, by="trust", always=always)
         found = standing(project, settings, file)
         show(out, f"trusted, and kept in {file.path}")
@@ -128,6 +131,15 @@ def document(project: Project, found: Standing) -> dict[str, Any]:
             for one in found.demands
         ],
     }
+
+
+def _refused(state: State, project: Project, found: Standing, error: AccessRefused) -> int:
+    """Not agreed to: programs get the list all the same, and it is still exit code 7."""
+    if not state.json:
+        raise error
+    print_document(document(project, found))
+    print_error(error)
+    return error.exit_code
 
 
 def _revoke(state: State, project: Project, file: TrustFile) -> int:

@@ -234,6 +234,16 @@ def test_the_list_names_every_file_host_and_key_with_what_it_is(
     assert all(name in out for name in (*CODE, host, key))
 
 
+def test_a_program_gets_the_list_as_a_document(hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert orch(["trust", "--json"]) == 7
+    document = json.loads(capsys.readouterr().out)
+    assert document["trusted"] is False
+    assert [one["name"] for one in document["demands"] if one["kind"] == "code"] == CODE
+    assert not any(one["agreed"] for one in document["demands"])
+    assert orch(["trust", "--json", "--yes"]) == 0
+    assert all(one["agreed"] for one in json.loads(capsys.readouterr().out)["demands"])
+
+
 # --- after ------------------------------------------------------------------------------------------------------------
 
 
