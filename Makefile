@@ -11,10 +11,10 @@ demo: $(VENV)/.base
 	$(BIN)/orch demo --yes
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 quick: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 # Not part of `make test`: what it measures is the machine too. BENCH="chain --quick" chooses.
 bench: $(VENV)/.dev
