@@ -197,6 +197,11 @@ class Pipeline(Declared):
             defaults=_timed(defaults),
             budget=budget,
         )
+        if budget and budget_usd is None:
+            hint = 'for example Pipeline(…, budget_usd="4.00")'
+            fault = Diagnostic("P102", "on_exceed and unpriced are about a budget: budget_usd is missing", place, hint)
+            self.declarations.faults.append(fault)
+            self.declarations.budget = {}
         self.db: Final = db
 
     @property
@@ -539,11 +544,18 @@ def _refuse_while_loading(name: str) -> None:
 
 
 def _finished(main: Coroutine[Any, Any, R]) -> R:
-    """The result of a coroutine, also where a loop is running already: then in a thread with a loop of its own."""
+    """The result of a coroutine, also where a loop is running already."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(main)
+        pass  # its own errors must not seem to come from this one
+    else:
+        return _beside(main)
+    return asyncio.run(main)
+
+
+def _beside(main: Coroutine[Any, Any, R]) -> R:
+    """The result of a coroutine, in a thread with a loop of its own."""
     results: list[R] = []
     errors: list[BaseException] = []
 

@@ -143,7 +143,7 @@ class Body:
         finally:
             await self._stop_rest()
         self._raise_halt()
-        return value
+        return _awaited(function.ref, value)
 
     def _raise_halt(self) -> None:
         if self._halt is not None:
@@ -409,6 +409,18 @@ class _Asking:
         self.body._active[task] -= 1
         if isinstance(error, FATAL) and self.body._halt is None:
             self.body._halt = error
+
+
+def _awaited(ref: str, value: Any) -> Any:
+    """What a body returned; a coroutine is an `await` that was forgotten, and would otherwise be no JSON data."""
+    if not inspect.iscoroutine(value):
+        return value
+    value.close()
+    raise StepFailed(
+        f"{ref} returned a coroutine, not what comes of it",
+        hint="write `return await ctx.ask(…)`",
+        code="invalid_output",
+    )
 
 
 def calls_of(threads: Sequence[BodyThread]) -> list[CallRow]:

@@ -48,7 +48,10 @@ class Diagnostic:
 
 
 class OrchError(Exception):
-    """Base of all expected errors: `code` is a stable word for programs, `hint` the way out for people."""
+    """Base of all expected errors: `code` is a stable word for programs, `hint` the way out for people.
+
+    Place and hint are notes as well, so that the traceback of a script that does not catch it shows them.
+    """
 
     exit_code = 1
     code = "error"
@@ -62,6 +65,12 @@ class OrchError(Exception):
         self.place = place
         if code is not None:
             self.code = code
+        for note in _notes(place, hint):
+            self.add_note(note)
+
+
+def _notes(place: Place | None, hint: str | None) -> tuple[str, ...]:
+    return tuple(note for note in (f"--> {place}" if place else "", f"hint: {hint}" if hint else "") if note)
 
 
 class UsageError(OrchError):
@@ -83,6 +92,8 @@ class InvalidProject(OrchError):
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         super().__init__(first.message + more, hint=first.hint, code=first.code, place=first.place)
         self.diagnostics = diagnostics
+        for further in errors[1:]:
+            self.add_note("\n".join([further.message, *_notes(further.place, further.hint)]))
 
 
 class ConfigError(OrchError):
