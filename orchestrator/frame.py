@@ -6,9 +6,9 @@ so the frame is a real syntax: `parse` undoes the writers, whatever the content 
 
 Escaping is minimal and reversible. Only a place that could be read as one of our markers changes: a run of `k`
 backslashes right before it becomes `2k + 1`. Real markers never have an odd run before them. "Could be read" is judged
-as a model might: after NFKC, case folding, and without characters that are not seen (format, control and combining
-ones), line by line for every kind of line break. Content without markers keeps its exact bytes, so that the body of an
-artifact is stored once however many prompts hold it; stored bytes are never escaped (G19).
+as a model might: after NFKC, case folding, and without characters that are not seen (format, control, combining and
+reserved ones), line by line for every kind of line break. Content without markers keeps its exact bytes, so that the
+body of an artifact is stored once however many prompts hold it; stored bytes are never escaped (G19).
 
 A message cannot forge a turn: every line break inside it is followed by `| `, whatever the kind of line break.
 """
@@ -95,11 +95,13 @@ _BREAKS: Final = re.compile(f"({_BREAK})")
 _UNSEEN: Final = frozenset({"Cf", "Cc", "Mn", "Me"})
 _UNQUOTED: Final = frozenset({"Cf", "Cc", "Zl", "Zp"})
 _PIECE: Final = 1 << 18
-_HANGUL_FILLERS: Final = "\u115f\u1160"
+# Shown as nothing, whatever their category: Hangul's fillers, and the code points that Unicode reserves for that.
+_BLANK: Final = frozenset(map(chr, (0x115F, 0x1160, 0x2065, *range(0xFFF0, 0xFFF9), *range(0xE0000, 0xE1000))))
 _KEPT: Final = "\t\n\r\v\f\x1c\x1d\x1e\x1f\x85"
-_TAG: Final = r"<\s*/?\s*(?:artifact|quote)(?![\w-])"
+# No two blank runs side by side: a megabyte of blanks could be shared out between them in a million million ways.
+_TAG: Final = r"<\s*(?:/\s*)?(?:artifact|quote)(?![\w-])"
 _HEADING: Final = (
-    r"\[\s*(?:previous\s+artifacts|recent\s+conversation|known\s+about\s+the\s+customer|message\s+for\s+this\s+run)"
+    r"\[\s*(?:previous\s*artifacts|recent\s*conversation|known\s*about\s*the\s*customer|message\s*for\s*this\s*run)"
 )
 _LINE_MARKER: Final = re.compile(rf"[\s\\]*({_HEADING}|---\s*\Z)")
 _TAGS: Final = re.compile(_TAG)
@@ -117,7 +119,7 @@ class _Fold(dict[int, str]):
 
 
 def _is_unseen(char: str) -> bool:
-    return unicodedata.category(char) in _UNSEEN or char in _HANGUL_FILLERS
+    return unicodedata.category(char) in _UNSEEN or char in _BLANK
 
 
 _FOLD: Final = _Fold()
