@@ -49,7 +49,7 @@ from orchestrator.values import (
     ToolCall,
     ToolOutput,
 )
-from orchestrator.workers import run_blocking
+from orchestrator.workers import run_stoppable
 
 T = TypeVar("T")
 RENDER_SECONDS: Final = 10.0
@@ -158,7 +158,7 @@ async def compose_off_loop(
 async def off_loop(step: StepNode, work: Callable[..., T], *args: Any) -> T:
     """Work that renders a template of the step, in a thread and with the limit of time."""
     try:
-        return await asyncio.wait_for(run_blocking(work, *args), RENDER_SECONDS)
+        return await asyncio.wait_for(run_stoppable(work, *args), RENDER_SECONDS)
     except TimeoutError as error:
         raise StepFailed(
             f"the template of {step.name} took longer than {RENDER_SECONDS:g} s to render; nothing was sent",

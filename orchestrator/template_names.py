@@ -44,17 +44,26 @@ def template_faults(
 ) -> tuple[TemplateFault, ...]:
     """What is wrong with a template of a step with these reads. `others` are the pipeline's names it does not read,
     `quotes` values that a Python body gives beside its reads."""
-    from jinja2 import TemplateSyntaxError, meta
+    from jinja2 import TemplateSyntaxError
 
-    from orchestrator.templates import _environment
+    from orchestrator.templates import RESERVED, _environment, reserved_line
 
+    if line := reserved_line(text):
+        return (TemplateFault("P214", f"the template cannot be used: {RESERVED}", None, line),)
     try:
         tree = _environment().parse(text)
+        return _faults(text, tree, _Check(reads, others, frozenset(quotes)))
     except TemplateSyntaxError as error:
         return (
             TemplateFault("P212", f"the template cannot be read: {error.message}", _braces_hint(text), error.lineno),
         )
-    check = _Check(reads, others, frozenset(quotes))
+    except RecursionError:
+        return (TemplateFault("P212", "the template cannot be read: it is nested too deeply", _braces_hint(text), 1),)
+
+
+def _faults(text: str, tree: nodes.Template, check: _Check) -> tuple[TemplateFault, ...]:
+    from jinja2 import TemplateSyntaxError, meta
+
     faults = [*check.structure(tree), *check.slots(tree)]
     try:
         names = meta.find_undeclared_variables(tree) - {*SLOTS, *HELPERS}

@@ -14,7 +14,8 @@ or a block printed twice, is an error.
 
 What a template may name is checked at load (`template_names`); this holds whatever a template does. Templates are the
 project's own code, but they run in Jinja's sandbox, without anything random. A caller on an event loop renders in a
-thread, with a time limit.
+thread, with a time limit. A single operation cannot be stopped in its midst, so those that could take all time or
+memory (`9 ** (9 ** 9)`, `"x" * n` with a customer's n) are bounded, and nothing is computed while a template is loaded.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import BuiltinMethodType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from orchestrator.errors import Diagnostic, InvalidProject, Place
@@ -31,16 +33,19 @@ from orchestrator.ids import variable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from jinja2.runtime import Context
 
     from orchestrator.graph import Template
 
 CODE: Final = "P214"
 PLAIN_LIMIT: Final = 200
 MAX_OUTPUT: Final = 1_000_000
+MAX_BITS: Final = 100_000  # of a whole number that is computed
 NAMES: Final = "inputs.x, block(name) and quote(name, path)"
 
 _FIRST, _LAST = 0x100000, 0x10FFFD
 _SLOT: Final = re.compile(f"([{chr(_FIRST)}-{chr(_LAST)}])")
+_UNSENDABLE: Final = re.compile("[\ud800-\udfff\x00]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,8 @@ def render(
     """
     from jinja2 import TemplateError, TemplateSyntaxError
 
+    if reserved := reserved_line(template.text):
+        raise _fault(template, step, RESERVED, reserved)
     issue = _Issue(check)
     context = {
         "inputs": _Inputs(issue, {variable(name): value for name, value in inputs.items()}),
@@ -102,12 +109,32 @@ def render(
         raise _fault(template, step, error.reason, _line_of(error), error.hint) from error
     except TemplateError as error:
         raise _fault(template, step, str(error.message), _line_of(error), f"a template knows {NAMES}") from error
-    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
+    except _ERRORS as error:
         raise _fault(template, step, f"{type(error).__name__}: {error}", _line_of(error)) from error
     reason = issue.reckon(text)
     if reason:
         raise _fault(template, step, reason, None, "print each slot once, as it is: {{ block(…) }}")
     return tuple(issue.issued[piece] if _SLOT.fullmatch(piece) else piece for piece in _SLOT.split(text) if piece)
+
+
+_ERRORS: Final = (
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+    MemoryError,
+    NameError,  # Jinja writes 1e400 as `inf`
+    SyntaxError,  # the Python that Jinja makes of it is nested too deeply
+)
+RESERVED: Final = "it holds a character that is reserved for slots (U+100000 and above)"
+
+
+def reserved_line(text: str) -> int | None:
+    """The line of a template's own text on which a character stands that only slots may use; None if none does."""
+    found = _SLOT.search(text)
+    return text.count("\n", 0, found.start()) + 1 if found else None
 
 
 def _bounded(pieces: Iterator[str]) -> str:
@@ -159,6 +186,8 @@ class _Issue:
         found = Counter(_SLOT.findall(text))
         if not found.keys() <= self.issued.keys():
             return "it prints a character that is reserved for slots (U+100000 and above)"
+        if _UNSENDABLE.search(text):
+            return "it prints half a character or NUL, which cannot be sent"
         lost = next((mark for mark in self.owed if not found[mark]), None)
         if lost is not None:
             return f"{self.issued[lost]} is made and then lost"
@@ -237,10 +266,23 @@ class _Inputs(_Handle):  # type: ignore[misc]
 
 @functools.cache
 def _environment() -> Environment:
-    from jinja2 import StrictUndefined, Undefined
+    from jinja2 import StrictUndefined, Undefined, pass_context
     from jinja2.sandbox import SandboxedEnvironment
 
-    def printed(value: Any) -> Any:
+    class Bounded(SandboxedEnvironment):
+        intercepted_binops = frozenset({"*", "**", "%"})
+
+        def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+            _refuse_huge(operator, left, right)
+            return super().call_binop(context, operator, left, right)
+
+        def call(self, context: Context, callee: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(callee, BuiltinMethodType) and isinstance(callee.__self__, str):  # "x".ljust(n)
+                _refuse_far((*args, *kwargs.values()))
+            return super().call(context, callee, *args, **kwargs)
+
+    @pass_context  # so that Jinja does not print, and so compute, constants while it compiles
+    def printed(_context: Context, value: Any) -> Any:
         if isinstance(value, _Piece):
             return value._mark
         if isinstance(value, str | int | float):
@@ -251,11 +293,54 @@ def _environment() -> Environment:
             _refuse(value)
         raise _Misuse(f"it prints {type(value).__name__}", "print text, numbers and slots only")
 
-    environment = SandboxedEnvironment(undefined=StrictUndefined, finalize=printed, autoescape=False)
+    environment = Bounded(undefined=StrictUndefined, finalize=printed, autoescape=False, optimized=False)
     del environment.globals["lipsum"]
     for name in ("random", "pprint"):
         del environment.filters[name]
+    for name in ("batch", "center", "indent", "round", "slice", "truncate", "wordwrap"):
+        environment.filters[name] = _near(environment.filters[name])
     return environment
+
+
+# --- single operations that could take all time or memory -------------------------------------------------------------
+
+
+_FORMAT: Final = re.compile(r"%(?:\([^)]*\))?[-+ #0]*(\d+|\*)?(?:\.(\d+|\*))?")
+
+
+def _refuse_huge(operator: str, left: Any, right: Any) -> None:
+    """Raises _Misuse for a product, power or format that is far longer than a template's text may be."""
+    if operator == "%":
+        if isinstance(left, str):
+            found = _FORMAT.findall(left)
+            _refuse_far(int(width) for widths in found for width in widths if width not in ("", "*"))
+            if any("*" in widths for widths in found):
+                _refuse_far(right if isinstance(right, tuple) else (right,))
+    elif isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
+        if bits > MAX_BITS:
+            raise _Misuse("it computes a number of more than 30,000 digits")
+    elif operator == "*":
+        for sequence, times in ((left, right), (right, left)):
+            if isinstance(sequence, str | bytes | list | tuple) and isinstance(times, int):
+                _refuse_far([len(sequence) * times])
+
+
+def _refuse_far(values: Iterable[Any]) -> None:
+    """Raises _Misuse where a width, a length or a number of digits is beyond all use."""
+    if any(isinstance(value, int) and abs(value) > MAX_OUTPUT for value in values):
+        raise _Misuse(f"it asks for text longer than {MAX_OUTPUT:,} characters")
+
+
+def _near(filter_: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that takes widths and counts, kept from those beyond all use. The value itself may be any number."""
+
+    @functools.wraps(filter_)
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        _refuse_far((*args[1:], *kwargs.values()))
+        return filter_(*args, **kwargs)
+
+    return bounded
 
 
 # --- faults and their places ------------------------------------------------------------------------------------------
