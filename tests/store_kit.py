@@ -9,10 +9,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from orchestrator.ids import digest, sha256, uuid7
 from orchestrator.store import Store, open_store
+from orchestrator.store.embedded import Embedded
 from orchestrator.store.records import AdoptPlan, Claim, NewRun, NewStep
 from orchestrator.values import (
     Block,
@@ -85,6 +86,12 @@ def raw(folder: Path, sql: str, *values: object) -> list[Any]:
     """Run one statement on a connection of its own, as another program would."""
     with contextlib.closing(sqlite3.connect(file(folder))) as connection, connection:
         return connection.execute(sql, values).fetchall()
+
+
+def write_cursor(store: Store) -> sqlite3.Cursor:
+    """The cursor that writes, on SQLite: for what only it can say of its connection."""
+    database = cast(Embedded, store._database)
+    return cast(sqlite3.Cursor, database.connection._cursor)
 
 
 def artifact(value: object = "v", *, author: str = "model", **fields: object) -> NewArtifact:

@@ -2,8 +2,9 @@
 
 Reading order: `records` and `orchestrator.values` (what goes in and out), `tables` (where it stands), `repository` (the
 methods, one line each), then the transaction of interest: `creation`, `claims`, `calls`, `commits`, `answers`,
-`adoption` write; `snapshots`, `overview`, `listings`, `journals`, `artifacts`, `runs` read. `writer` is the one thread
-that writes, `opening`, `sqlite` and `migrate` know the database, `sql` and `scrub` are the gate that everything passes.
+`adoption` write; `snapshots`, `overview`, `listings`, `journals`, `artifacts`, `runs` read. `sql` and `scrub` are the
+gate that everything passes. `database` says what is asked of a database; there are two: `embedded` (with `sqlite` and
+`writer`, the one thread that writes) and `server` (with `pooled`); `opening` and `migrate` bring them up.
 
 The database's libraries are imported when a store is opened, not before: `orch --help` needs none of them.
 """
@@ -33,13 +34,15 @@ def open_store(
     busy_timeout: float = 30.0,
     observer: Callable[[str], None] | None = None,
 ) -> Store:
-    """Open the database `sqlite:///path` for one scope, making or migrating it where that is needed.
+    """Open the database `sqlite:///path` or `postgresql://…` for one scope, making or migrating its tables if need be.
 
     `secrets` are values that must never be stored (S29). The timeouts, in seconds, are for locks that other programs
-    hold: while opening, and while writing. `observer` hears `method:begin` and `method:committed` around each write;
-    what it raises stops the writer, as the end of the process would.
+    hold and for servers that do not answer: while opening, and while writing. `synchronous` is SQLite's; a server has
+    settings of its own. `observer` hears `method:begin` and `method:committed` around each write; what it raises stops
+    the writer, as the end of the process would.
 
-    Raises StoreError for a folder that cannot be written, a file that is no database of ours, a locked or a newer one.
+    Raises StoreError for a folder that cannot be written, a server that cannot be reached, a database that is not ours,
+    a locked or a newer one.
     """
     from orchestrator.store.opening import open_database
     from orchestrator.store.repository import Store

@@ -1,4 +1,4 @@
-"""What `orch doctor` asks: is the file sound, does every reference lead somewhere, is each body what its hash says."""
+"""What `orch doctor` asks: is the database sound, do references lead somewhere, is each body what its hash says."""
 
 from __future__ import annotations
 
@@ -14,20 +14,11 @@ from orchestrator.store.listings import Reading
 _MOST: Final = 20
 
 
-def problems(reading: Reading) -> tuple[str, ...]:
-    """One sentence for each problem, the first twenty; none for a sound database."""
-    found = [*_file(reading), *_bodies(reading)]
+def problems(reading: Reading, damage: list[str]) -> tuple[str, ...]:
+    """One sentence for each problem, the first twenty; none for a sound database. `damage` is what the database says of
+    itself."""
+    found = [*damage, *_bodies(reading)]
     return tuple(found[:_MOST])
-
-
-def _file(reading: Reading) -> list[str]:
-    connection = reading.session.connection()
-    damage = [str(row[0]) for row in connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST})")]
-    dangling = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
-    return [
-        *(f"the file is damaged: {line}" for line in damage if line != "ok"),
-        *(f"a row of {row[0]} refers to a missing row of {row[2]}" for row in dangling),
-    ]
 
 
 def _bodies(reading: Reading) -> list[str]:

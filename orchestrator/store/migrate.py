@@ -1,8 +1,11 @@
 """The schema's generations. One history, inside the package, run without any configuration at the user's.
 
 A database that is current is recognised by its version row alone, without alembic: that is nearly every opening. Only
-a new or an older one is migrated, under an exclusive lock, after a backup through the database's own API (a copy of
-the file would miss what still stands in the WAL). A newer one is refused: an old program must not write into it (S30).
+a new or an older one is migrated, in one transaction under an exclusive lock. A newer one is refused: an old program
+must not write into it (S30).
+
+A file is backed up first, through the database's own API (a copy of the file would miss what still stands in the WAL).
+A server is not: its backups are its operator's, who has better means than a client; a migration that fails is undone.
 """
 
 from __future__ import annotations
@@ -15,22 +18,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, inspect
 
 from orchestrator.errors import StoreError
 from orchestrator.store import sqlite
 
+LOCK: Final = 0x6F726368  # "orch": the advisory lock of a migration on a server
 HEAD: Final = "0001"  # the newest revision of this package; a test compares it with the history
 
 
-def current(connection: Connection) -> str | None:
+def current(connection: Connection, place: str, hint: str) -> str | None:
     """The database's revision; None for one without tables. Raises StoreError for somebody else's database."""
-    tables = {row[0] for row in connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    tables = set(inspect(connection).get_table_names())
     if sqlite.foreign(tables):
         raise StoreError(
-            f"the database {connection.engine.url.database} belongs to another program: it has tables, but none of "
-            "Orchestrator's",
-            hint="choose another file with --db URL or ORCH_DB",
+            f"the database {place} belongs to another program: it has tables, but none of Orchestrator's", hint=hint
         )
     if "alembic_version" in tables:
         row = connection.exec_driver_sql("SELECT version_num FROM alembic_version").first()
@@ -44,14 +46,50 @@ def bring_up_to_date(engine: Engine, path: Path, now: datetime) -> Path | None:
         if _peek(connection) == HEAD:
             return None
         with _references_unchecked(connection), connection.begin():
-            revision = current(connection)  # again, now that nobody else can migrate
+            # Again, now that nobody else can migrate:
+            revision = current(connection, str(path), "choose another file with --db URL or ORCH_DB")
             if revision == HEAD:
                 return None
-            _refuse_newer(revision, path)
+            _refuse_newer(revision, str(path))
             backup = back_up(path, revision, now) if revision else None
             upgrade(connection)
             _check_references(connection, path)
         return backup
+
+
+def server_up_to_date(engine: Engine, place: str) -> None:
+    """Make or migrate the tables on a server if there is anything to do; of several processes, one does."""
+    with engine.connect().execution_options(begin="BEGIN") as connection:
+        if _peek_server(connection, place) == HEAD:
+            return
+        with connection.begin():
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+            own = "give Orchestrator a database of its own (createdb), or a schema: …?options=-csearch_path%3Dorch"
+            revision = current(connection, place, own)
+            if revision != HEAD:
+                _refuse_newer(revision, place)
+                upgrade(connection)
+
+
+def _peek_server(connection: Connection, place: str) -> str | None:
+    """The revision, read outside of any transaction. Raises StoreError for a place where no table of ours can be."""
+    raw: Any = connection.connection.driver_connection
+    schema, encoding, ours = raw.execute(
+        "SELECT current_schema(), current_setting('server_encoding'), to_regclass('alembic_version') IS NOT NULL"
+        " AND to_regclass('content') IS NOT NULL AND to_regclass('artifact') IS NOT NULL"
+    ).fetchone()
+    if schema is None:
+        raise StoreError(
+            f"the database {place} has no schema that Orchestrator's tables could be in",
+            hint="make the schema that the address names: CREATE SCHEMA …",
+        )
+    if encoding != "UTF8":
+        raise StoreError(
+            f"the database {place} keeps text as {encoding}, which cannot hold every text",
+            hint="make one in UTF-8: createdb --encoding=UTF8 --template=template0 NAME",
+        )
+    row = raw.execute("SELECT version_num FROM alembic_version").fetchone() if ours else None
+    return row[0] if row else None
 
 
 @contextmanager
@@ -104,10 +142,10 @@ def revisions() -> tuple[str, ...]:
     return tuple(reversed([script.revision for script in found]))
 
 
-def _refuse_newer(revision: str | None, path: Path) -> None:
+def _refuse_newer(revision: str | None, place: str) -> None:
     if revision is not None and revision not in revisions():
         raise StoreError(
-            f"the database {path} is of a newer version of Orchestrator (schema {revision}; this one knows {HEAD})",
+            f"the database {place} is of a newer version of Orchestrator (schema {revision}; this one knows {HEAD})",
             hint="update Orchestrator, or choose another database with --db URL or ORCH_DB",
             code="store_newer",
         )

@@ -1,7 +1,7 @@
 """The store as the engine sees it: async methods, values in and values out, everything inside one scope.
 
-Each method that writes is one unit of the writer thread: all of it is durable when the method returns, or none of it
-happened. Each method that reads is one transaction on a small pool. No session, row or connection leaves this file.
+Each method that writes is one transaction, or its share of one: all of it is durable when the method returns, or none
+of it happened. Each method that reads is one transaction. No session, row or connection leaves this file.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from functools import partial
-from typing import Final, Literal, TypeVar, cast
-
-from sqlmodel import Session
+from typing import Final, Literal, TypeVar
 
 from orchestrator.errors import StoreError
 from orchestrator.spec import Sensitivity
@@ -29,9 +27,9 @@ from orchestrator.store import (
     overview,
     runs,
     snapshots,
-    sqlite,
     workers,
 )
+from orchestrator.store.database import Observer
 from orchestrator.store.listings import Reading, attempts
 from orchestrator.store.opening import Opened
 from orchestrator.store.records import (
@@ -44,8 +42,7 @@ from orchestrator.store.records import (
     NewRun,
     ToolDecision,
 )
-from orchestrator.store.sql import Cursor, Tx
-from orchestrator.store.writer import Observer, Writer
+from orchestrator.store.sql import Tx
 from orchestrator.values import (
     Artifact,
     ArtifactVersion,
@@ -67,6 +64,8 @@ from orchestrator.values import (
     ToolCall,
     ToolOutput,
 )
+from sqlalchemy import Connection
+from sqlmodel import Session
 
 T = TypeVar("T")
 
@@ -78,20 +77,23 @@ class Store:
     def __init__(self, opened: Opened, url: str, observer: Observer | None = None) -> None:
         self.scope: Final = opened.scope
         self.url: Final = url
-        self._opened = opened
-        self._writer = Writer(opened.writer, observer)
-        self._readers = ThreadPoolExecutor(sqlite.READERS, thread_name_prefix="orch-store-reader")
+        self._key = opened.hash_key
+        self._database = opened.database
+        self._threads = ThreadPoolExecutor(opened.database.connections, thread_name_prefix="orch-store")
+        self._writer = opened.database.writing(self._threads, observer)
 
     async def close(self) -> None:
-        """Commit what is queued and let go of the file."""
-        await asyncio.get_running_loop().run_in_executor(self._readers, self._writer.close)
-        self._readers.shutdown()
-        self._opened.reads.dispose()
-        self._opened.writes.dispose()
+        """Commit what is queued and let go of the database."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._writer.close()
+        self._threads.shutdown()
+        self._database.close()
 
     def secret_key(self) -> bytes:
         """A random key of this scope, kept in the database: for ids that must not reveal what they stand for (S14)."""
-        return self._opened.hash_key
+        return self._key
 
     # --- workers and runs ---
 
@@ -290,7 +292,10 @@ class Store:
         """Problems of the database, as sentences; none if it is sound."""
         from orchestrator.store.integrity import problems
 
-        return await self._list(problems)
+        def look(reading: Reading) -> tuple[str, ...]:
+            return problems(reading, self._database.damage(reading.session.connection()))
+
+        return await self._list(look)
 
     # --- how ---
 
@@ -306,32 +311,22 @@ class Store:
 
     async def _read(self, work: Callable[[Tx], T]) -> T:
         """One read transaction with fixed SQL."""
-
-        def reading() -> T:
-            pooled = self._opened.reads.raw_connection()
-            try:
-                cursor = cast(Cursor, pooled.cursor())
-                cursor.execute("BEGIN", {})
-                return work(self._opened.transaction(cursor))
-            finally:
-                pooled.close()  # the pool rolls back what is open
-
-        return await self._in_thread(reading)
+        return await self._in_thread(partial(self._database.read, work))
 
     async def _list(self, work: Callable[[Reading], T]) -> T:
         """One read transaction through the table classes."""
 
-        def reading() -> T:
-            with self._opened.reads.connect() as connection, connection.begin(), Session(connection) as session:
+        def reading(connection: Connection) -> T:
+            with Session(connection) as session:
                 return work(Reading(session, self.scope))
 
-        return await self._in_thread(reading)
+        return await self._in_thread(partial(self._database.browse, reading))
 
     async def _in_thread(self, reading: Callable[[], T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, reading)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, reading)
         except Exception as error:
-            explained = sqlite.explain(error, self._opened.path)
+            explained = self._database.explain(error)
             if isinstance(explained, StoreError) and explained is not error:
                 raise explained from error
             raise

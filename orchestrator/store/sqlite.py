@@ -131,10 +131,6 @@ class WriteConnection:
             )
         return self._make(self._cursor)
 
-    def peek(self) -> Tx:
-        """For a statement that only reads, outside any transaction."""
-        return self._make(self._cursor)
-
     def savepoint(self) -> None:
         self._cursor.execute("SAVEPOINT unit")
 

@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from orchestrator.errors import OrchError, StoreError
+from orchestrator.store.database import Observer
 from orchestrator.store.records import Fenced
 from orchestrator.store.sql import Tx
 
 T = TypeVar("T")
 MOST_UNITS: Final = 256  # in one transaction
 LAZY_SECONDS: Final = 1.0  # how long a unit nobody waits for may ride on the next commit
-
-Observer = Callable[[str], None]
 
 
 class Connection(Protocol):

@@ -23,7 +23,7 @@ from sqlalchemy import Engine
 from orchestrator.errors import StoreError
 from orchestrator.store import migrate, open_store, sqlite, tables
 from orchestrator.values import Scope
-from tests.store_kit import artifact, file, opened, raw, started, url, using
+from tests.store_kit import artifact, file, opened, raw, started, url, using, write_cursor
 
 
 @contextlib.contextmanager
@@ -203,7 +203,7 @@ def test_durability_and_references_are_on(tmp_path: Path) -> None:
 
         async def main(synchronous: str = synchronous, value: int = value) -> None:
             store = opened(tmp_path, synchronous=synchronous)
-            cursor = store._opened.writer._cursor
+            cursor = write_cursor(store)
             found = {name: cursor.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "foreign_keys")}
             assert found == {"synchronous": value, "foreign_keys": 1}
             assert cursor.execute("PRAGMA journal_mode").fetchone() == ("wal",)

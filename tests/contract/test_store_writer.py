@@ -13,11 +13,12 @@ import pytest
 
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.store import Store
+from orchestrator.store.database import Writing
 from orchestrator.store.sql import Sql, Tx
 from orchestrator.store.sqlite import WriteConnection
 from orchestrator.store.writer import Writer
 from orchestrator.values import Commit
-from tests.store_kit import artifact, claim, event, opened, plan, raw, sent, started, thread, using
+from tests.store_kit import artifact, claim, event, opened, plan, raw, sent, started, thread, using, write_cursor
 
 ADD = Sql(
     "INSERT INTO session (tenant, account, subject, id, name, created_at)"
@@ -29,7 +30,7 @@ def _names(folder: Path) -> set[str]:
     return {name for (name,) in raw(folder, "SELECT id FROM session")}
 
 
-def _writer(store: Store) -> Writer:
+def _writer(store: Store) -> Writing:
     return store._writer
 
 
@@ -161,7 +162,7 @@ def test_what_was_paid_waits_for_the_disk_and_a_mere_claim_does_not(tmp_path: Pa
             modes[moment.removesuffix(":begin")] = cursors[0].execute("PRAGMA synchronous").fetchone()[0]
 
     async def body(store: Store) -> None:
-        cursors.append(store._opened.writer._cursor)
+        cursors.append(write_cursor(store))
         worker, _, ready = await started(store, "a", "b")
         await store.claim(claim(ready["a"], worker))
         assert modes.pop("claim") == 1

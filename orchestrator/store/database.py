@@ -1,0 +1,78 @@
+"""What the store asks of a database, whichever it is. `embedded` is SQLite in a file, `server` is PostgreSQL.
+
+The SQL is the same on both; what differs is how a transaction begins, who waits for whom, and what an error means.
+Everything here blocks and is called off the event loop; no connection is held between two calls, and so never while a
+provider is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from sqlalchemy import Connection
+
+from orchestrator.store.sql import Cursor, Tx
+
+T = TypeVar("T")
+Observer = Callable[[str], None]
+MakeTx = Callable[[Cursor], Tx]
+
+
+class Writing(Protocol):
+    """The write side: units of work, each all or nothing."""
+
+    async def write(self, name: str, work: Callable[[Tx], T], *, durable: bool = True) -> T:
+        """Run the unit; its result once it is committed. A cancelled caller is let go when the unit is settled.
+
+        A commit outlives the process in any case. One that need not outlive a power cut (`durable` False: nothing was
+        paid for it, and losing it only repeats work) does not wait for the disk.
+        """
+        ...
+
+    def write_later(self, name: str, work: Callable[[Tx], object]) -> None:
+        """A unit that nobody waits for."""
+        ...
+
+    def close(self) -> None:
+        """Settle what has been asked for, and take no more; may block."""
+        ...
+
+
+class Database(Protocol):
+    """One database, opened and current. `place` names it in messages and holds no password; at most `connections`
+    calls may be under way at once."""
+
+    @property
+    def place(self) -> str: ...
+
+    @property
+    def connections(self) -> int: ...
+
+    def read(self, work: Callable[[Tx], T]) -> T:
+        """One read transaction: all of it sees the same moment."""
+        ...
+
+    def browse(self, work: Callable[[Connection], T]) -> T:
+        """The same, through SQLAlchemy."""
+        ...
+
+    def write(self, work: Callable[[Tx], T]) -> T:
+        """One write transaction, here and now: for opening, before there is a `writing`."""
+        ...
+
+    def writing(self, threads: ThreadPoolExecutor, observer: Observer | None) -> Writing:
+        """The write side, which may use these threads. `observer` hears `name:begin` and `name:committed` of each
+        unit, from whichever thread; what it raises ends all writing, as the end of the process would."""
+        ...
+
+    def explain(self, error: BaseException) -> BaseException:
+        """What the database refused, as a StoreError with a way out; anything else as it is."""
+        ...
+
+    def damage(self, connection: Connection) -> list[str]:
+        """What is wrong with the database itself, as sentences."""
+        ...
+
+    def close(self) -> None: ...
