@@ -211,14 +211,15 @@ class _Compiler:
                 hint = f'write @artifact(about="…", not_for=[…]) above {shown}'
                 self._fault("P305", f"step {step} makes {shown}, which is no artifact type", place, hint)
                 name = kebab(shown)
-                self.artifacts.setdefault(name, {"about": "-", "not_for": "none", "schema": "text"})
+                self._stand_in(name)
         return {"produces": name} if name is not None and name != step else {}
 
     def _function(self, entry: StepDeclaration, function: Callable[..., Any]) -> dict[str, Any]:
         places = function_places(function)
         hints = self._hints(entry, function, places[""])
         if hints is None:
-            return {"python": self._reference(function), "produces": entry.name}
+            self._stand_in(entry.name)
+            return {"python": self._bound(function, None, [])}
         ctx = next((name for name, kind in hints.items() if kind is Ctx and name != "return"), None)
         reads: list[Any] = []
         bound: list[Bound] = []
@@ -231,17 +232,25 @@ class _Compiler:
             bound.append(Bound(variable(name), param.name, self._converter(entry, param, name)))
         if ctx is not None and not inspect.iscoroutinefunction(function):
             self._fault("P304", f"step {entry.name} has a ctx and is not async", places[""], "write `async def`")
-        reference = found(self.project, bind(function, ctx, bound), self.path)
-        self.live[reference.ref] = reference
-        data = {"python": reference.ref, **({"reads": reads} if reads else {})}
+        data = {"python": self._bound(function, ctx, bound), **({"reads": reads} if reads else {})}
         return {**data, **self._result(entry, hints, places[""])}
+
+    def _bound(self, function: Callable[..., Any], ctx: str | None, reads: Sequence[Bound]) -> str:
+        """The reference of the function as the engine calls it."""
+        reference = found(self.project, bind(function, ctx, reads), self.path)
+        self.live[reference.ref] = reference
+        return reference.ref
+
+    def _stand_in(self, name: str) -> None:
+        """A contract in place of one whose fault is reported, so that the rest can be checked."""
+        self.artifacts.setdefault(name, {"about": "-", "not_for": "none", "schema": "text"})
 
     def _result(self, entry: StepDeclaration, hints: Mapping[str, Any], place: Place) -> dict[str, Any]:
         if "return" in hints:
             return self._produces(entry.name, hints["return"], place)
         hint = "write -> and the artifact type it returns"
         self._fault("P305", f"step {entry.name} does not say what it returns", place, hint)
-        self.artifacts.setdefault(entry.name, {"about": "-", "not_for": "none", "schema": "text"})
+        self._stand_in(entry.name)
         return {}
 
     def _hints(self, entry: StepDeclaration, function: Any, place: Place) -> dict[str, Any] | None:

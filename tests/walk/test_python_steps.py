@@ -370,18 +370,9 @@ async def found(ctx: Ctx, idea: str) -> Findings:
     seen = asyncio.run(study.run(IDEA))
     assert seen.status == "succeeded", seen.row.error
 
-    text = "".join(part for item in study.requests("found")[1].items for part in getattr(item, "parts", ()))
-    task = parse(text).task
-
-    assert [
-        piece if isinstance(piece, str) else piece.value for piece in task if not isinstance(piece, str) or piece
-    ] == [
-        "Say ",
-        "short",
-        " of ",
-        "3",
-        ".",
-    ]
+    task = parse(message(study.requests("found")[1])).task
+    shown = [piece if isinstance(piece, str) else getattr(piece, "value", piece) for piece in task]
+    assert shown == ["Say ", "short", " of ", "3", "."]
     manifest = seen.steps["found"].manifest
     assert manifest is not None
     assert {e.name for e in manifest.entries if e.kind == "template"} == {"first.md.j2", "second.md.j2"}
