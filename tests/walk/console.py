@@ -1,0 +1,72 @@
+"""Commands as a README shows them, `$ …` and what they print: run for real, in order, in a copy of the project.
+
+A line that is shown must be said; `…` stands for lines left out. What differs from run to run is not compared: seconds,
+moments, the ids of replies.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+VARIES = re.compile(r"\d+\.\d+s|\d{4}-\d\d-\d\d \d\d:\d\d|resp_[0-9a-f]+")
+PROGRAMS = {"orch": [sys.executable, "-m", "orchestrator"], "python": [sys.executable], "cat": ["cat"]}
+
+
+def commands(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Each command of the console blocks in a Markdown text, with the lines shown below it."""
+    for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
+        for command in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            first, *shown = command.splitlines()
+            yield first, shown
+
+
+def copied(example: str, to: Path) -> Path:
+    """A copy of a shipped example, without what runs leave in it."""
+    folder = to / example
+    left = shutil.ignore_patterns(".orch", "__pycache__", "bid_register.csv")
+    shutil.copytree(ROOT / "examples" / example, folder, ignore=left)
+    return folder
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Of a process that knows this checkout, the sample answers, and nothing of the developer's settings."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "PYTHONPATH": str(ROOT),
+        "ORCH_MODEL": "scripted:sample_answers",
+        "ORCH_USER": "ana",
+        "ORCH_TRUST": "1",
+    }
+
+
+def follow(text: str, folder: Path) -> int:
+    """Run the commands of a text in a folder, and hold each to what is shown below it; how many there were."""
+    found = list(commands(text))
+    for command, shown in found:
+        program, *arguments = shlex.split(command)
+        done = subprocess.run(
+            [*PROGRAMS[program], *arguments],
+            cwd=folder,
+            env=environment(folder.parent),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        said = _lines(done.stdout)
+        missing = [line for line in _lines("\n".join(shown)) if line and line != "…" and line not in said]
+        assert not missing, f"`{command}` does not say:\n" + "\n".join(missing) + f"\n\nit says:\n{done.stdout}"
+    return len(found)
+
+
+def _lines(text: str) -> list[str]:
+    return [VARIES.sub("~", line).rstrip() for line in text.splitlines()]
