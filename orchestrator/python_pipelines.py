@@ -294,7 +294,8 @@ class _Compiler:
             return makers[0]
         what = f"step {entry.name}: the parameter {param.name} is a {_type_name(param.type)}"
         if makers:
-            hint = f'say which: Annotated[{_type_name(param.type)}, Read("{makers[0]}")]'
+            meant = next((name for name in makers if variable(name) == param.name), makers[0])
+            hint = f'say which: Annotated[{_type_name(param.type)}, Read("{meant}")]'
             self._fault("P303", f"{what}, which {_list(makers)} make", param.place, hint)
         else:
             self._fault("P302", f"{what}, which no step makes", param.place, "add a step that returns it, or an input")
