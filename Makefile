@@ -11,9 +11,11 @@ demo: $(VENV)/.base
 	$(BIN)/orch demo --yes
 
 test: $(VENV)/.dev
+	@.ci/postgres
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 quick: $(VENV)/.dev
+	@.ci/postgres
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 # Not part of `make test`: what it measures is the machine too. BENCH="chain --quick" chooses.

@@ -1,11 +1,22 @@
-"""For all tests: what commands keep for their user goes to a folder of the test session, never to the developer's."""
+"""For all tests: what commands keep for their user goes to a folder of the test session, never to the developer's; and
+the databases that tests of the store and whole walks run on.
+
+A test that uses `database` runs once for each kind; one that knows only SQLite, or only PostgreSQL, says so with
+`@on("sqlite")` from `tests.database_kit`. The server is started when the first test asks for it, and is never skipped.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.database_kit import KINDS, Kind, databases
+
+if TYPE_CHECKING:
+    from tests.postgres_kit import Server
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -17,3 +28,22 @@ def own_data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         del os.environ["XDG_DATA_HOME"]
     else:
         os.environ["XDG_DATA_HOME"] = before
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL of this test session's own."""
+    from tests.postgres_kit import Server
+
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=KINDS)
+def database(request: pytest.FixtureRequest) -> Iterator[Kind]:
+    """The kind of database that a folder of this test has."""
+    kind: Kind = request.param
+    server = request.getfixturevalue("postgres") if kind == "postgres" else None
+    with databases.on(server):
+        yield kind

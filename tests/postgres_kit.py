@@ -15,21 +15,25 @@ import socket
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, LiteralString, cast
+from typing import Any, cast
 
 import psycopg
 import pytest
 
 PASSWORD = "not a secret: @/:?#%"  # what a URL must survive
 INSTALL = "apt-get install -y --no-install-recommends postgresql"
+_PLACES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin")
 _ACCOUNT = "postgres"  # a server refuses to run as root
 
 
 def programs() -> Path:
     """The folder of the newest server's programs. Fails the test where there is none: it is never skipped."""
     on_path = shutil.which("initdb")
-    folders = glob.glob("/usr/lib/postgresql/*/bin") + glob.glob("/usr/pgsql-*/bin") + glob.glob("/opt/*/opt/postgresql*/bin")
+    folders = (
+        glob.glob("/usr/lib/postgresql/*/bin") + glob.glob("/usr/pgsql-*/bin") + glob.glob("/opt/*/opt/postgresql*/bin")
+    )
     found = sorted(folders, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
     if on_path is None and not found:
         pytest.fail(f"PostgreSQL's server is not installed: {INSTALL}", pytrace=False)
@@ -54,9 +58,15 @@ class Server:
     # --- life
 
     def _initialise(self) -> None:
-        options = ["--username=admin", "--auth-local=trust", "--auth-host=scram-sha-256", "--encoding=UTF8", "--no-sync"]
+        options = [
+            "--username=admin",
+            "--auth-local=trust",
+            "--auth-host=scram-sha-256",
+            "--encoding=UTF8",
+            "--no-sync",
+        ]
         said = subprocess.run([self.bin / "initdb", "--help"], capture_output=True, text=True, check=True).stdout
-        options += ["--locale=C.UTF-8"]
+        options.append("--locale=C.UTF-8")
         options += ["--locale-provider=icu", "--icu-locale=en-US"] if "--icu-locale" in said else []
         run = [*_as_user(), str(self.bin / "initdb"), "-D", str(self.folder / "data"), *options]
         done = subprocess.run(run, capture_output=True, text=True, check=False, cwd="/")
@@ -135,7 +145,7 @@ class Server:
     def admin(self, database: str, sql: str, values: Any = None) -> list[Any]:
         """One statement as the superuser."""
         with psycopg.connect(self.address(database), autocommit=True) as connection:
-            cursor = connection.execute(cast(LiteralString, sql), values)
+            cursor = connection.execute(sql, values)
             return cursor.fetchall() if cursor.description else []
 
     def make(self, database: str, template: str = "template1") -> None:
@@ -158,9 +168,15 @@ class Server:
         return database
 
     def give_back(self, database: str) -> None:
-        self.admin("postgres", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database])
-        self.admin(database, "TRUNCATE subject CASCADE")
+        """Empty it for the next test. Rows are deleted: to truncate makes a hundred new files."""
+        self.end_connections(database)
+        tables = self.admin(database, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        deletes = [f'DELETE FROM "{table}"' for (table,) in tables if table != "alembic_version"]
+        self.admin(database, "; ".join(["SET session_replication_role = replica", *deletes]))
         self._free.append(database)
+
+    def end_connections(self, database: str) -> None:
+        self.admin("postgres", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database])
 
     def _make_template(self) -> None:
         import asyncio
@@ -169,7 +185,8 @@ class Server:
         from orchestrator.values import Scope
 
         self.make("current")
-        asyncio.run(open_store(self.url("current"), Scope()).close())
+        with ThreadPoolExecutor(1) as elsewhere:  # a test may be inside an event loop already
+            elsewhere.submit(lambda: asyncio.run(open_store(self.url("current"), Scope()).close())).result()
         self.admin("current", "TRUNCATE subject CASCADE")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
@@ -35,6 +34,7 @@ from orchestrator.values import (
     ThreadRecord,
     Usage,
 )
+from tests.database_kit import databases
 
 T = TypeVar("T")
 
@@ -57,12 +57,13 @@ class TestClock:
         self.time += timedelta(seconds=seconds)
 
 
-def url(folder: Path) -> str:
-    return f"sqlite:///{folder}/.orch/orch.db"
-
-
 def file(folder: Path) -> Path:
+    """The path that names the folder's database; on SQLite, its file."""
     return folder / ".orch" / "orch.db"
+
+
+def url(folder: Path) -> str:
+    return databases.url(file(folder))
 
 
 def opened(folder: Path, scope: Scope | None = None, **more: Any) -> Store:
@@ -84,8 +85,7 @@ def using(folder: Path, body: Callable[[Store], Coroutine[Any, Any, T]], scope: 
 
 def raw(folder: Path, sql: str, *values: object) -> list[Any]:
     """Run one statement on a connection of its own, as another program would."""
-    with contextlib.closing(sqlite3.connect(file(folder))) as connection, connection:
-        return connection.execute(sql, values).fetchall()
+    return databases.raw(file(folder), sql, *values)
 
 
 def write_cursor(store: Store) -> sqlite3.Cursor:

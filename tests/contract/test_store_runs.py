@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
-import sqlite3
 import subprocess
 import sys
 from decimal import Decimal
@@ -39,6 +37,8 @@ from tests.store_kit import (
     thread,
     using,
 )
+
+pytestmark = pytest.mark.usefixtures("database")
 
 OOPS = ErrorRecord("oops", "it broke", "mend it")
 
@@ -594,7 +594,7 @@ def test_S07_an_edit_while_the_process_was_down_is_not_lost_on_resume(tmp_path: 
     async def body(store: Store) -> None:
         worker, run, ready = await started(store, "a")
         first = await finish(store, worker, ready["a"], "v1")
-        fresh = await _again(store, run.id, worker)
+        fresh = await _again(tmp_path, store, run.id, worker)
         await store.claim(claim(fresh, worker, base_head=first.artifact_id))
         anas = await _edited(store, run.id, "a", "ana's")
         (resumed,) = await store.adopt_run(run.id, worker, plan("a"))
@@ -605,10 +605,9 @@ def test_S07_an_edit_while_the_process_was_down_is_not_lost_on_resume(tmp_path: 
     using(tmp_path, body)
 
 
-async def _again(store: Store, run_id: str, worker: str) -> Dispatch:
+async def _again(folder: Path, store: Store, run_id: str, worker: str) -> Dispatch:
     """A new attempt of a finished step: its version is marked as one whose inputs had moved."""
-    with contextlib.closing(sqlite3.connect(store.url.removeprefix("sqlite:///"))) as connection, connection:
-        connection.execute("UPDATE step SET stale = 1")
+    raw(folder, "UPDATE step SET stale = 1")
     (dispatch,) = await store.adopt_run(run_id, worker, plan("a"))
     return dispatch
 

@@ -6,9 +6,11 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from orchestrator.errors import StoreError, UsageError
@@ -18,7 +20,10 @@ from orchestrator.store.sql import Sql, Tx
 from orchestrator.store.sqlite import WriteConnection
 from orchestrator.store.writer import Writer
 from orchestrator.values import Commit
+from tests.database_kit import on
 from tests.store_kit import artifact, claim, event, opened, plan, raw, sent, started, thread, using, write_cursor
+
+pytestmark = pytest.mark.usefixtures("database")
 
 ADD = Sql(
     "INSERT INTO session (tenant, account, subject, id, name, created_at)"
@@ -85,13 +90,14 @@ def test_S03_a_refused_statement_is_undone_with_its_unit_only(tmp_path: Path) ->
             _writer(store).write("three", _adding("third")),
             return_exceptions=True,
         )
-        assert isinstance(results[0], sqlite3.IntegrityError)
+        assert isinstance(results[0], sqlite3.IntegrityError | psycopg.IntegrityError)
         assert results[1] == "third"
 
     using(tmp_path, body)
     assert _names(tmp_path) == {"same", "third"}
 
 
+@on("sqlite")
 def test_S03_a_failed_commit_fails_all_its_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, broken = WriteConnection.commit, [False]
 
@@ -116,6 +122,7 @@ def test_S03_a_failed_commit_fails_all_its_units(tmp_path: Path, monkeypatch: py
     assert _names(tmp_path) == {"after"}
 
 
+@on("sqlite")
 def test_S03_a_unit_is_reported_only_after_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, committed = WriteConnection.commit, threading.Event()
 
@@ -134,6 +141,7 @@ def test_S03_a_unit_is_reported_only_after_the_commit(tmp_path: Path, monkeypatc
     using(tmp_path, body)
 
 
+@on("sqlite")
 def test_twenty_tasks_share_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, commits = WriteConnection.commit, []
 
@@ -152,6 +160,7 @@ def test_twenty_tasks_share_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(commits) < 100
 
 
+@on("sqlite")
 def test_what_was_paid_waits_for_the_disk_and_a_mere_claim_does_not(tmp_path: Path) -> None:
     """The mode each transaction ran under, as SQLite reports it (2 = FULL, 1 = NORMAL)."""
     modes: dict[str, int] = {}
@@ -212,6 +221,7 @@ def test_S04_when_the_writer_dies_everybody_hears_of_it(tmp_path: Path, moment: 
     assert states["a"] == ("running" if moment == "commit:begin" else "succeeded")
 
 
+@on("sqlite")
 def test_S04_a_writer_that_breaks_down_outside_any_unit_is_heard_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,14 +313,14 @@ def test_the_process_may_stop_at_any_write_and_the_run_goes_on(tmp_path: Path) -
 
         return observer
 
-    async def go_on(store: Store) -> None:
+    async def go_on(store: Store, folder: Path) -> None:
         worker = await store.register_worker()
         runs = await store.runs()
         if runs:
             found = list(await store.adopt_run(runs[0].id, worker, plan(*lines), take_over=True))
         else:
             found = list((await started(store, *lines))[2].values())
-            worker = raw(Path(store.url.removeprefix("sqlite:///")).parents[1], "SELECT owner FROM run")[0][0]
+            worker = raw(folder, "SELECT owner FROM run")[0][0]
         children = {"a": ("b",), "b": ("c",), "c": ()}
         while found:
             dispatch = found.pop(0)
@@ -325,7 +335,7 @@ def test_the_process_may_stop_at_any_write_and_the_run_goes_on(tmp_path: Path) -
         async def stopped(folder: Path = folder, at: int = at) -> bool:
             store = opened(folder, observer=stopping(at))
             try:
-                await go_on(store)
+                await go_on(store, folder)
             except StoreError:
                 return True
             finally:
@@ -334,7 +344,7 @@ def test_the_process_may_stop_at_any_write_and_the_run_goes_on(tmp_path: Path) -
 
         was_stopped = asyncio.run(stopped())
         stops += was_stopped
-        using(folder, go_on)
+        using(folder, partial(go_on, folder=folder))
         rows = raw(folder, "SELECT step, version FROM artifact ORDER BY step")
         assert rows == [("a", 1), ("b", 1), ("c", 1)]
         states = raw(folder, "SELECT state FROM attempt")

@@ -1,0 +1,99 @@
+"""Databases for tests, by the folder they belong to: a file below it, or a database on the tests' own server.
+
+What a test may do to one behind the store's back stands here too: one statement as another program, a copy, all bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.postgres_kit import Server
+
+Kind = Literal["sqlite", "postgres"]
+KINDS: Final = ("sqlite", "postgres")
+
+
+def on(*kinds: Kind) -> pytest.MarkDecorator:
+    """For a test that uses `database` but not on every kind."""
+    return pytest.mark.parametrize("database", kinds, indirect=True)
+
+
+class Databases:
+    """The databases of one test. A path like `folder/.orch/orch.db` names one, whatever kind it is of."""
+
+    def __init__(self) -> None:
+        self.server: Server | None = None
+        self._names: dict[Path, str] = {}
+        self._copies: list[str] = []
+
+    @contextlib.contextmanager
+    def on(self, server: Server | None) -> Iterator[None]:
+        self.server = server
+        try:
+            yield
+        finally:
+            for name in self._names.values():
+                if server is not None and name in self._copies:
+                    server.drop(name)
+                elif server is not None:
+                    server.give_back(name)
+            self.server, self._names, self._copies = None, {}, []
+
+    def name(self, path: Path) -> str:
+        """The name on the server of the database that the path stands for, made if it is new."""
+        assert self.server is not None
+        if path not in self._names:
+            self._names[path] = self.server.current()
+        return self._names[path]
+
+    def url(self, path: Path) -> str:
+        return f"sqlite:///{path}" if self.server is None else self.server.url(self.name(path))
+
+    def raw(self, path: Path, sql: str, *values: object) -> list[Any]:
+        """One statement on a connection of its own, with `?` for values, where no reference is checked."""
+        if self.server is None:
+            with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+                return connection.execute(sql, values).fetchall()
+        import psycopg
+
+        with psycopg.connect(self.server.address(self.name(path))) as served:
+            served.execute("SET session_replication_role = replica")
+            cursor = served.execute(sql.replace("?", "%s"), values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def copy(self, path: Path, target: Path) -> None:
+        """A database like another one, which nobody has open."""
+        if self.server is None:
+            shutil.copyfile(path, target)
+            return
+        if target in self._names:
+            self.server.drop(self._names.pop(target))
+        name = f"copy{len(self._copies)}"
+        self._copies.append(name)
+        self.server.make(name, self.name(path))
+        self._names[target] = name
+
+    def everything(self, path: Path) -> bytes:
+        """All that the database holds: the bytes of its files, or of every row on the server."""
+        if self.server is None:
+            return b"".join(file.read_bytes() for file in path.parent.iterdir())
+        import psycopg
+
+        found: list[bytes] = []
+        with psycopg.connect(self.server.address(self.name(path))) as served:
+            tables = served.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+            for (table,) in tables:
+                with served.cursor().copy(f'COPY "{table}" TO STDOUT (FORMAT binary)') as rows:
+                    found.extend(bytes(part) for part in rows)
+        return b"".join(found)
+
+
+databases: Final = Databases()
