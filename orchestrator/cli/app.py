@@ -46,6 +46,8 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "show": _entry("show", "show", "Show a run, or the artifact of a step."),
     "why": _entry("why", "why", "Explain what a step's model saw, and what it did not see."),
     "resume": _entry("run", "resume", "Go on with a run; finished steps are not repeated."),
+    "diff": _entry("diff", "diff", "Show what differs between two versions of an artifact."),
+    "history": _entry("history", "history", "List the versions of an artifact: by whom, from what, what changed."),
     "edit": _entry("edit", "edit", "Replace an artifact by a new version."),
     "rerun": _entry("run", "rerun", "Run again from a step, as a new run that shares what is unchanged."),
     "runs": _entry("show", "runs", "List the runs of this project."),

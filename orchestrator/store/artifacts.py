@@ -29,17 +29,22 @@ COLUMN_COUNT: Final = 17
 _BODY: Final = "c.tenant = a.tenant AND c.account = a.account AND c.subject = a.subject AND c.sha256 = a.content"
 _BY_ID = Sql(f"SELECT {COLUMNS} FROM artifact a WHERE a.id = :id AND {{scope:a}}")
 _WITH_BODY = Sql(f"SELECT {COLUMNS}, c.body FROM artifact a JOIN content c ON {_BODY} WHERE a.id = :id AND {{scope:a}}")
-_HISTORY = Sql(
-    f"""
+_CHAIN: Final = """
 WITH RECURSIVE chain (id) AS (
-    SELECT a.id FROM artifact a WHERE a.run_id = :run AND a.step = :step AND a.item = :item AND {{scope:a}}
+    SELECT a.id FROM artifact a WHERE a.run_id = :run AND a.step = :step AND a.item = :item AND {scope:a}
     UNION SELECT s.head_id FROM step s
-        WHERE s.run_id = :run AND s.name = :step AND s.item = :item AND s.head_id IS NOT NULL AND {{scope:s}}
+        WHERE s.run_id = :run AND s.name = :step AND s.item = :item AND s.head_id IS NOT NULL AND {scope:s}
     UNION SELECT a.parent_id FROM artifact a JOIN chain ON chain.id = a.id
-        WHERE a.parent_id IS NOT NULL AND {{scope:a}}
+        WHERE a.parent_id IS NOT NULL AND {scope:a}
 )
-SELECT {COLUMNS} FROM artifact a JOIN chain ON chain.id = a.id WHERE {{scope:a}} ORDER BY a.version, a.id
 """
+_HISTORY = Sql(
+    f"{_CHAIN} SELECT {COLUMNS} FROM artifact a JOIN chain ON chain.id = a.id"
+    " WHERE {scope:a} ORDER BY a.version, a.id"
+)
+_HEAD_IN = Sql(
+    f"{_CHAIN} SELECT s.head_id, r.number FROM chain JOIN step s ON s.head_id = chain.id JOIN run r ON r.id = s.run_id"
+    " WHERE {scope:s} AND {scope:r} ORDER BY r.number"
 )
 _HEAD = Sql("SELECT head_id, draft_id FROM step WHERE run_id = :run AND name = :step AND item = :item AND {scope}")
 _READERS = Sql(
@@ -166,6 +171,14 @@ def _same(tx: Tx, fields: tuple[str, ...] | None, was: str | None, now: str | No
 def history(tx: Tx, run_id: str, step: str, item: str | None) -> tuple[ArtifactVersion, ...]:
     """All versions this run knows of, oldest first."""
     return tuple(version_row(row) for row in tx.all(_HISTORY, run=run_id, step=step, item=item or ""))
+
+
+def head_in(tx: Tx, run_id: str, step: str, item: str | None) -> dict[str, tuple[int, ...]]:
+    """The numbers of the runs in which each of these versions is the current one, by the version's id."""
+    found: dict[str, tuple[int, ...]] = {}
+    for version, number in tx.all(_HEAD_IN, run=run_id, step=step, item=item or ""):
+        found[version] = (*found.get(version, ()), number)
+    return found
 
 
 def find(tx: Tx, run_id: str, step: str, item: str | None, version: int | None) -> Artifact:

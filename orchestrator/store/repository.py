@@ -7,7 +7,7 @@ of it happened. Each method that reads is one transaction. No session, row or co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from functools import partial
@@ -253,6 +253,10 @@ class Store:
     async def versions(self, run_id: str, step: str, item: str | None = None) -> tuple[ArtifactVersion, ...]:
         """All versions of a step or input, oldest first; a child run's include those it started from."""
         return await self._read(partial(artifacts.history, run_id=run_id, step=step, item=item))
+
+    async def head_in(self, run_id: str, step: str, item: str | None = None) -> Mapping[str, tuple[int, ...]]:
+        """The numbers of the runs that share each version as their current one, by the version's id."""
+        return await self._read(partial(artifacts.head_in, run_id=run_id, step=step, item=item))
 
     async def readers(self, artifact_id: str) -> tuple[str, ...]:
         """The steps with an attempt that read this version."""

@@ -1,0 +1,135 @@
+"""The documents about versions: what differs between two (`orch.diff/1`), and all that a step has had
+(`orch.history/1`). Additions are allowed, renames are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestrator.diffing import FieldChanges, blame, changes, field_changes, text_diff
+from orchestrator.trace.documents import moment
+from orchestrator.values import ArtifactVersion
+
+DIFF: Final = "orch.diff/1"
+HISTORY: Final = "orch.history/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of two versions that are compared: `value` is JSON data or text, `run` the number of the run it stands in."""
+
+    run: int
+    version: ArtifactVersion
+    value: Any
+
+
+def version_document(version: ArtifactVersion, parent: int | None) -> dict[str, Any]:
+    """A version without its value, as each of these documents tells it. `parent` is the number it was made from."""
+    return {
+        "version": version.version,
+        "contract": version.contract,
+        "author": version.author,
+        "origin": version.origin,
+        "draft": version.draft,
+        "created_at": moment(version.created_at),
+        "parent": parent,
+        "sensitivity": version.sensitivity,
+        "size": version.size,
+        "sha256": version.sha256,
+    }
+
+
+def diff_document(old: Side, new: Side) -> dict[str, Any]:
+    """`orch.diff/1`. `text` holds the lines of a unified diff where both are texts, else null."""
+    both_text = isinstance(old.value, str) and isinstance(new.value, str)
+    return {
+        "schema": DIFF,
+        "old": _side(old),
+        "new": _side(new),
+        "equal": not changes(old.value, new.value),
+        "changes": [
+            {"kind": change.kind, "path": change.path, "old": change.old, "new": change.new}
+            for change in changes(old.value, new.value)
+        ],
+        "text": list(text_diff(old.value, new.value)) if both_text else None,
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    version = side.version
+    return {
+        "run": side.run,
+        "step": version.step,
+        "item": version.item,
+        "version": version.version,
+        "contract": version.contract,
+        "author": version.author,
+        "origin": version.origin,
+        "draft": version.draft,
+        "created_at": moment(version.created_at),
+        "sha256": version.sha256,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All versions of one step or input that a run knows of, oldest first; no bodies.
+
+    `head_in` says in which runs, by number, a version is the current one.
+    """
+
+    run: int
+    step: str
+    versions: Sequence[ArtifactVersion]
+    head: ArtifactVersion
+    head_in: Mapping[str, Sequence[int]]
+
+    def parent(self, version: ArtifactVersion) -> ArtifactVersion | None:
+        return next((one for one in self.versions if one.id == version.parent_id), None)
+
+    def changed(self, version: ArtifactVersion) -> FieldChanges | None:
+        """What a version changed of the one it was made from; None where it was made anew."""
+        parent = self.parent(version)
+        return None if parent is None else field_changes(parent, version)
+
+    def equal_to(self, version: ArtifactVersion) -> ArtifactVersion | None:
+        """The first earlier version of the same bytes: what a restored version restored."""
+        position = self.versions.index(version)
+        return next((one for one in self.versions[:position] if one.sha256 == version.sha256), None)
+
+    def blamed(self) -> Mapping[str, ArtifactVersion]:
+        """For each top-level field of the current version, the version that last changed it."""
+        return blame(self.head, self.versions)
+
+
+def history_document(history: History) -> dict[str, Any]:
+    """`orch.history/1`. `changed` is null for what was made anew; `blame` names who last changed each field."""
+    return {
+        "schema": HISTORY,
+        "run": history.run,
+        "step": history.step,
+        "item": history.head.item,
+        "head": history.head.version,
+        "versions": [_version(history, version) for version in history.versions],
+        "blame": {
+            field: {"version": version.version, "author": version.author, "origin": version.origin}
+            for field, version in history.blamed().items()
+        },
+    }
+
+
+def _version(history: History, version: ArtifactVersion) -> dict[str, Any]:
+    parent, equal, changed = history.parent(version), history.equal_to(version), history.changed(version)
+    return {
+        **version_document(version, parent.version if parent else None),
+        "current": version.id == history.head.id,
+        "changed": None if changed is None else _changed(changed),
+        "equal_to": equal.version if equal else None,
+        "head_in": list(history.head_in.get(version.id, ())),
+    }
+
+
+def _changed(changed: FieldChanges) -> dict[str, list[str]]:
+    return {"added": list(changed.added), "removed": list(changed.removed), "changed": list(changed.changed)}
