@@ -7,7 +7,7 @@ from what the store holds now (threads-and-context §7). Nothing here calls a mo
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, Literal
@@ -108,6 +108,13 @@ async def plan_run(services: Services, graph: Graph, run: RunRow) -> Plan:
         why = (*why, *refused.get(step.name, ()), *cut.get(step.name, ()))
         steps.append(_planned(services.prices, step, sizes, action, why))
     return _plan(graph, steps, hosts)
+
+
+def part_of(services: Services, graph: Graph, plan: Plan, names: Collection[str]) -> Plan:
+    """The plan of these steps alone, with their own hosts and sums."""
+    part = replace(graph, steps={name: step for name, step in graph.steps.items() if name in names})
+    hosts = check_models(services, part, with_key=False)
+    return _plan(part, [step for step in plan.steps if step.name in part.steps], hosts)
 
 
 def _refusals(services: Services, graph: Graph, known: Mapping[str, Sensitivity]) -> dict[str, tuple[str, ...]]:

@@ -100,7 +100,7 @@ def select(
     chosen = choose(selection, graph, rows, stale)
     if not chosen:
         raise UsageError(
-            f'the selection "{_shown(text)}" matches no step of {graph.name}',
+            f'the selection "{" ".join(text.split())}" matches no step of {graph.name}',
             hint=f"Its steps: {', '.join(graph.steps)}.",
             code="nothing_selected",
         )
@@ -306,19 +306,19 @@ class _Parser:
             return self._having(at, key, value)
         match = _NAMED.fullmatch(word)
         if match is None or not is_name(match["name"]):
-            _refuse(self.text, at, f'"{_shown(word)}" is not the name of a step', FORMS)
+            _refuse(self.text, at, f'"{word}" is not the name of a step', FORMS)
         return Named(at, match["name"], _levels(match["up"], match["above"]), _levels(match["down"], match["below"]))
 
     def _having(self, at: int, key: str, value: str) -> Having:
         if key not in _KEYS:
-            _refuse(self.text, at, f'there is no "{_shown(key)}:"', _near(key, _KEYS, FORMS))
+            _refuse(self.text, at, f'there is no "{key}:"', _near(key, _KEYS, FORMS))
         if not value:
             _refuse(self.text, at, f'"{key}:" has no value', "Write it without a space, as tag:costs.")
         if key == "status" and value not in _STATUSES:
             hint = _near(value, _STATUSES, f"There is {', '.join(_STATUSES)}.")
-            _refuse(self.text, at, f'there is no status "{_shown(value)}"', hint)
+            _refuse(self.text, at, f'there is no status "{value}"', hint)
         if key == "cost-over" and not _is_amount(value):
-            _refuse(self.text, at, f'"{_shown(value)}" is not an amount of dollars', "Write cost-over:0.10.")
+            _refuse(self.text, at, f'"{value}" is not an amount of dollars', "Write cost-over:0.10.")
         return Having(at, key, value)
 
     def _fail(self, message: str, hint: str) -> NoReturn:

@@ -60,13 +60,16 @@ def stale_by_step(graph: Graph | None, steps: Sequence[StepRow]) -> Mapping[str,
     return {name: reasons for name, reasons in stale_reasons(graph, steps).items() if reasons}
 
 
-async def print_run_document(store: Store, run: RunRow, graph: Graph | None) -> None:
-    """The run document on stdout, whatever the run's status."""
+async def print_run_document(
+    store: Store, run: RunRow, graph: Graph | None, only: frozenset[str] | None = None
+) -> None:
+    """The run document on stdout, whatever the run's status; `only` names the steps it shows."""
+    from orchestrator.cli.selecting import only_steps
     from orchestrator.trace.documents import run_document
 
     steps = await store.steps(run.id)
     inputs = await input_values(store, run, steps, graph)
-    print_document(run_document(run, steps, inputs, stale_by_step(graph, steps)))
+    print_document(only_steps(run_document(run, steps, inputs, stale_by_step(graph, steps)), only))
 
 
 def print_summary(state: State, run: RunRow, steps: Sequence[StepRow], *, hints: bool = True) -> None:

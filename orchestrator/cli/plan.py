@@ -10,6 +10,7 @@ from orchestrator.cli.lines import name_width
 from orchestrator.cli.options import State, command
 from orchestrator.cli.refs import is_run, run_ref
 from orchestrator.cli.report import print_document
+from orchestrator.cli.selecting import select_option, selected
 from orchestrator.cli.terminal import console, cost_range, excerpt, money, show, tokens, visible
 from orchestrator.errors import UsageError
 
@@ -25,23 +26,29 @@ STYLES: Final = {"run": "cyan", "reuse": "green", "maybe": "yellow", "ask": "yel
 @click.argument("target", metavar="[NAME|RUN]", required=False)
 @click.option("--input", "-i", "file", metavar="FILE|-", help="JSON object of input names; - reads stdin.")
 @click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help="One input; wins over --input.")
-def plan(state: State, target: str | None, file: str | None, assignments: tuple[str, ...]) -> int:
+@select_option
+def plan(
+    state: State, target: str | None, file: str | None, assignments: tuple[str, ...], selections: tuple[str, ...]
+) -> int:
     """Show what would run, why, and what it would cost; nothing is sent.
 
-    For a new run of pipeline NAME with these inputs, or for going on with RUN.
+    For a new run of pipeline NAME with these inputs, or for going on with RUN. With --select the sums are those of the
+    selected steps.
     """
     if target is not None and is_run(target):
         if file is not None or assignments:
             raise UsageError("a run already has its inputs", hint="Leave out --input and --set, or name a pipeline.")
-        return _plan_run(state, target)
-    return _plan_new(state, target, file, assignments)
+        return _plan_run(state, target, selections)
+    return _plan_new(state, target, file, assignments, selections)
 
 
-def _plan_new(state: State, name: str | None, file: str | None, assignments: tuple[str, ...]) -> int:
+def _plan_new(
+    state: State, name: str | None, file: str | None, assignments: tuple[str, ...], selections: tuple[str, ...]
+) -> int:
     from orchestrator.cli.inputs import read_inputs
     from orchestrator.cli.session import drive, open_desk, services
     from orchestrator.engine import check_inputs
-    from orchestrator.plan import plan_new
+    from orchestrator.plan import part_of, plan_new
 
     desk = open_desk(state)
     graph = desk.graph(name, require_model=True)
@@ -50,14 +57,15 @@ def _plan_new(state: State, name: str | None, file: str | None, assignments: tup
 
     async def main() -> Plan:
         async with services(desk) as opened:
-            return await plan_new(opened, graph, inputs)
+            planned = await plan_new(opened, graph, inputs)
+            return part_of(opened, graph, planned, selected(graph, selections)) if selections else planned
 
     return _print(state, drive(main), graph.name, graph.spec.budget.usd if graph.spec.budget else None)
 
 
-def _plan_run(state: State, reference: str) -> int:
+def _plan_run(state: State, reference: str, selections: tuple[str, ...]) -> int:
     from orchestrator.cli.session import drive, find_run, open_desk, services
-    from orchestrator.plan import plan_run
+    from orchestrator.plan import part_of, plan_run
 
     desk = open_desk(state)
     run = find_run(desk, run_ref(reference))
@@ -65,7 +73,10 @@ def _plan_run(state: State, reference: str) -> int:
 
     async def main() -> Plan:
         async with services(desk) as opened:
-            return await plan_run(opened, graph, run)
+            planned = await plan_run(opened, graph, run)
+            if not selections:
+                return planned
+            return part_of(opened, graph, planned, selected(graph, selections, await opened.store.steps(run.id)))
 
     return _print(state, drive(main), f"run {run.number} · {run.pipeline}", run.cap_usd)
 

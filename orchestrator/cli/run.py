@@ -129,20 +129,24 @@ def resume(
 
 @command("rerun")
 @click.argument("reference", metavar="[RUN]", default="last")
-@click.option("--from", "steps", metavar="STEP", multiple=True, required=True, help="Where to begin again.")
+@click.option("--from", "steps", metavar="STEPS", multiple=True, required=True, help="Where to begin again.")
 @events_option
 def rerun(state: State, reference: str, steps: tuple[str, ...]) -> int:
-    """Run again from a step, as a new run that shares what is unchanged."""
-    from orchestrator.cli.session import find_run, known_steps, open_desk
+    """Run again from a step, as a new run that shares what is unchanged.
+
+    STEPS is a name, or a selection: tag:costs, status:failed, "stale and kind:llm". What waits for them runs again too.
+    """
+    from orchestrator.cli.selecting import selected
+    from orchestrator.cli.session import find_rows, open_desk
     from orchestrator.engine import rerun as rerun_run
 
     desk = open_desk(state)
-    found = find_run(desk, run_ref(reference))
+    found, rows = find_rows(desk, run_ref(reference))
     graph = desk.graph_of(found, require_model=True)
-    known_steps(graph, steps)
+    chosen = selected(graph, steps, rows)
 
     async def work(services: Services, progress: Progress) -> RunRow:
-        return await rerun_run(services, graph, await services.store.run(found.id), steps)
+        return await rerun_run(services, graph, await services.store.run(found.id), chosen)
 
     return carry_out(desk, graph, work)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.project import Project
     from orchestrator.settings import Settings
     from orchestrator.store import Store
-    from orchestrator.values import Event, RunRow, Scope
+    from orchestrator.values import Event, RunRow, Scope, StepRow
 
 T = TypeVar("T")
 
@@ -119,6 +119,17 @@ def find_run(desk: Desk, reference: str) -> RunRow:
     async def main() -> RunRow:
         async with reading(desk) as store:
             return await store.run(reference)
+
+    return drive(main)
+
+
+def find_rows(desk: Desk, reference: str) -> tuple[RunRow, tuple[StepRow, ...]]:
+    """The same with its inputs and steps."""
+
+    async def main() -> tuple[RunRow, tuple[StepRow, ...]]:
+        async with reading(desk) as store:
+            run = await store.run(reference)
+            return run, await store.steps(run.id)
 
     return drive(main)
 

@@ -22,6 +22,7 @@ from orchestrator.cli.outcome import (
 )
 from orchestrator.cli.refs import StepRef, run_ref, step_ref
 from orchestrator.cli.report import print_document
+from orchestrator.cli.selecting import select_option, selected_of_run
 from orchestrator.cli.terminal import console, excerpt, money, plural, visible
 from orchestrator.cli.terminal import show as put
 from orchestrator.errors import UsageError
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 
 @command("show")
 @click.argument("reference", metavar="[RUN|RUN/STEP[@N]]", default="last")
-def show(state: State, reference: str) -> int:
+@select_option
+def show(state: State, reference: str, selections: tuple[str, ...]) -> int:
     """Show a run, or the artifact of a step.
 
     RUN is the last one by default; RUN/STEP@N shows version N.
@@ -49,13 +51,15 @@ def show(state: State, reference: str) -> int:
 
     step = step_ref(reference) if "/" in reference else None
     run = run_ref(reference) if step is None else step.run
+    if step is not None and selections:
+        raise UsageError("--select chooses among the steps of a run", hint=f"Write {state.command(f'show {run}')}.")
     desk = open_desk(state)
 
     async def main() -> None:
         async with reading(desk) as store:
             row = await store.run(run)
             if step is None:
-                await _show_run(desk, store, row)
+                await _show_run(desk, store, row, await selected_of_run(desk, store, row, selections))
             else:
                 await _show_step(desk, store, row, step)
 
@@ -66,12 +70,13 @@ def show(state: State, reference: str) -> int:
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
-async def _show_run(desk: Desk, store: Store, run: RunRow) -> None:
+async def _show_run(desk: Desk, store: Store, run: RunRow, only: frozenset[str] | None) -> None:
+    """`only` names the steps to show; what is said of the run is said of all of it."""
     graph = desk.known_graph(run)
     from rich.text import Text
 
     if desk.state.json:
-        await print_run_document(store, run, graph)
+        await print_run_document(store, run, graph, only)
         return
     steps = await store.steps(run.id)
     reasons = stale_by_step(graph, steps)
@@ -79,15 +84,16 @@ async def _show_run(desk: Desk, store: Store, run: RunRow) -> None:
     live = run.status != "running" or await _is_live(store, run)
     _print_head(out, run, steps, run.status if live else "interrupted")
     work = [step for step in steps if step.kind != "input"]
-    names = {step.name: _label(step) for step in work}
+    shown = [step for step in work if only is None or step.name in only]
+    names = {step.name: _label(step) for step in shown}
     width = name_width(list(names.values()))
-    for step in work:
+    for step in shown:
         print_step(out, _line(step, names[step.name], reasons, run.status == "running" and live), width)
     print_run_error(out, run, work)
     if graph is None:
         put(out, f"  the pipeline cannot be loaded now, so staleness is not known: {desk.state.command('check')}")
     else:
-        await print_outputs(out, store, run, graph, work, lines=4)
+        await print_outputs(out, store, run, graph, shown, lines=4)
     stale = [step.name for step in work if step.status == "succeeded" and (step.stale or reasons.get(step.name))]
     at_rest = run if live else replace(run, status="paused")
     for hint in next_commands(desk.state, at_rest, work, redo_from(graph, stale)):

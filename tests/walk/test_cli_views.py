@@ -1,0 +1,112 @@
+"""Selections in commands, drawings of graphs, and the care of the database file, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.cli.app import run as orch_run
+
+BRIEF = ("--input", "briefs/launch.json")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A fresh project after one run whose key points were edited, as the current folder."""
+    home = tmp_path_factory.mktemp("views")
+    before = Path.cwd()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(("ORCH_", "OPENAI_", "ANTHROPIC_"))]:
+            patch.delenv(name)
+        patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+        patch.setenv("ORCH_TRUST", "1")
+        os.chdir(home)
+        assert orch_run(["init", "shop"]) == 0
+        os.chdir("shop")
+        assert orch_run(["run", *BRIEF]) == 0
+        assert orch_run(["edit", "1/key-points", "--set", "headline=CSV at last"]) == 0
+        yield home / "shop"
+    os.chdir(before)
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    """The document a command prints with `--json`, which must be all that stands on stdout."""
+    capsys.readouterr()
+    seen = orch_run([*arguments, "--json"])
+    out = capsys.readouterr()
+    assert seen == code, out.err
+    assert out.out.isascii()
+    loaded: dict[str, Any] = json.loads(out.out)
+    return loaded
+
+
+def names(steps: list[dict[str, Any]]) -> list[str]:
+    return [step["name"] for step in steps]
+
+
+# --- selections -------------------------------------------------------------------------------------------------------
+
+
+def test_show_takes_a_selection_and_keeps_the_sums_of_the_run(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = document(capsys, "show", "1")["run"]
+    part = document(capsys, "show", "1", "--select", "stale and kind:llm")["run"]
+    assert names(whole["steps"]) == ["key-points", "size", "announcement"]
+    assert names(part["steps"]) == ["announcement"]
+    assert part["usage"] == whole["usage"]
+    assert names(
+        document(capsys, "show", "1", "--select", "kind:python", "--select", "key-points")["run"]["steps"]
+    ) == [
+        "key-points",
+        "size",
+    ]
+
+
+def test_a_selected_run_shows_only_these_lines(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert orch_run(["show", "1", "--select", "size"]) == 0
+    out = capsys.readouterr().out
+    assert "size@1" in out
+    assert "key-points@" not in out
+    assert "1/announcement@" not in out
+
+
+def test_plan_sums_what_is_selected(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = document(capsys, "plan", "launch", *BRIEF, "--select", "1+announcement and not announcement")
+    assert names(plan["steps"]) == ["key-points", "size"]
+    assert names(document(capsys, "plan", "1", "--select", "stale")["steps"]) == ["size", "announcement"]
+    assert document(capsys, "plan", *BRIEF, "--select", "size")["hosts"] == []
+
+
+def test_rerun_begins_at_what_is_selected(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    child = document(capsys, "rerun", "1", "--from", "stale and kind:llm")["run"]
+    calls = {step["name"]: step["calls"] for step in child["steps"]}
+    assert child["parent"] == 1
+    assert calls == {"key-points": 0, "size": 0, "announcement": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["show", "1", "--select", "status:failed"], 'the selection "status:failed" matches no step of launch'),
+        (["rerun", "1", "--from", "status:failed"], 'the selection "status:failed" matches no step of launch'),
+        (["rerun", "1", "--from", "size", "--from", "status:failed"], "matches no step"),
+        (["rerun", "1", "--from", "anouncement"], 'Did you mean "announcement"?'),
+        (["plan", "launch", *BRIEF, "--select", "stale"], '"stale" asks about a run'),
+        (["show", "1/size", "--select", "size"], "--select chooses among the steps of a run"),
+        (["show", "1", "--select", "size and"], "    size and\n            ^"),
+    ],
+)
+def test_a_selection_that_means_nothing_is_code_2(
+    arguments: list[str], says: str, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = len(document(capsys, "runs")["runs"])
+    assert orch_run(arguments) == 2
+    assert says in capsys.readouterr().err
+    assert len(document(capsys, "runs")["runs"]) == runs
