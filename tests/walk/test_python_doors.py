@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -219,6 +220,20 @@ def test_a_plan_costs_nothing_and_says_what_a_body_leaves_open(study: ModuleType
     assert by_name["tech-stack"].reasons == ("its body decides how often it asks",)
     assert by_name["tech-stack"].cost_high_usd is None
     assert by_name["tech-stack"].tokens_estimate > by_name["market-sizing"].tokens_estimate
+
+
+def test_the_snippet_of_the_readme_runs(folder: Path) -> None:
+    """Docs are tested: the README's pipeline in Python, as it stands there, with written answers."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    [snippet] = re.findall(r"```python\n(from typing import Annotated\n.*?)```", readme, re.DOTALL)
+    (folder / "study.py").write_text(snippet)
+    none, some = ({"components": names, "why": "small"} for names in ([], ["forms"]))
+    answer(folder, "tech-stack", {"json": none}, {"json": some})
+    env = {**os.environ, "ORCH_MODEL": "scripted:answers"}
+    ran = subprocess.run(
+        [sys.executable, "study.py"], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.stdout == "succeeded ['forms']\n", ran.stderr
 
 
 # --- one step alone ---------------------------------------------------------------------------------------------------
