@@ -67,7 +67,8 @@ class Server:
         ]
         said = subprocess.run([self.bin / "initdb", "--help"], capture_output=True, text=True, check=True).stdout
         options.append("--locale=C.UTF-8")
-        options += ["--locale-provider=icu", "--icu-locale=en-US"] if "--icu-locale" in said else []
+        self.has_icu = "--icu-locale" in said
+        options += ["--locale-provider=icu", "--icu-locale=en-US"] if self.has_icu else []
         run = [*_as_user(), str(self.bin / "initdb"), "-D", str(self.folder / "data"), *options]
         done = subprocess.run(run, capture_output=True, text=True, check=False, cwd="/")
         if done.returncode:
