@@ -110,13 +110,33 @@ async def restart(walk: Walk, old: Manifest, new: Manifest) -> Walk:
 
 
 def claim_of(walk: Walk, snapshot: Snapshot, now: Manifest) -> Claim:
+    return _claim(walk.services.worker, walk.step, walk.dispatch, snapshot, now)
+
+
+def _claim(worker: str, step: StepNode, dispatch: Dispatch, snapshot: Snapshot, now: Manifest) -> Claim:
     return Claim(
-        dispatch=walk.dispatch,
-        worker=walk.services.worker,
+        dispatch=dispatch,
+        worker=worker,
         manifest=now,
-        reads=tuple(_read_record(read, snapshot, now) for read in walk.step.reads),
+        reads=tuple(_read_record(read, snapshot, now) for read in step.reads),
         base_head=snapshot.head.id if snapshot.head else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """Plain Python steps begin in the transaction that makes them ready: they send nothing that needs composing."""
+
+    graph: Graph
+    worker: str
+
+    def reads(self, step: str) -> Sequence[str] | None:
+        node = self.graph.steps.get(step)
+        return None if node is None or node.asks else [read.name for read in node.reads]
+
+    def claim(self, dispatch: Dispatch, snapshot: Snapshot) -> Claim:
+        node = self.graph.steps[dispatch.step]
+        return _claim(self.worker, node, dispatch, snapshot, manifest_now(node, snapshot))
 
 
 def _read_record(read: Read, snapshot: Snapshot, now: Manifest) -> ReadRecord:

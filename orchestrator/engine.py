@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
 
+from orchestrator.asking import AtOnce
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.errors import BudgetExceeded, OrchError, StoreError, UsageError
 from orchestrator.graph import Graph, downstream
@@ -104,6 +105,7 @@ async def start_run(services: Services, graph: Graph, options: RunOptions) -> Ru
             unpriced=budget.unpriced if budget else "refuse",  # bites only where the command sets a cap
         ),
         services.worker,
+        AtOnce(graph, services.worker),
     )
     return await _drive(services, graph, run, dispatches, hosts)
 
@@ -140,6 +142,7 @@ async def start_step(services: Services, graph: Graph, name: str, given: Mapping
             unpriced=budget.unpriced if budget else "refuse",
         ),
         services.worker,
+        AtOnce(single, services.worker),
     )
     return await _drive(services, single, run, dispatches, hosts)
 
@@ -201,6 +204,7 @@ async def rerun(services: Services, graph: Graph, run: RunRow, from_steps: Seque
             parent_id=run.id,
         ),
         services.worker,
+        AtOnce(graph, services.worker),
     )
     return await _drive(services, graph, child, dispatches, hosts)
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.asking import (
+    AtOnce,
     Services,
     StoreRecorder,
     Walk,
@@ -178,11 +179,10 @@ async def _commit_model(
 
 
 async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
-    snapshot = await take_snapshot(walk)
-    now = manifest_now(walk.step, snapshot)
+    snapshot = walk.dispatch.snapshot
+    if snapshot is None:
+        walk, snapshot = await _claimed(walk)
     walk.emit("step.started", attempt=walk.dispatch.number, kind="python", model=None)
-    claim = claim_of(walk, snapshot, now)
-    await begin(walk, claim)
     reads = read_values(walk.step, snapshot)
     value = await _call_function(walk.step, arguments(walk.step, reads))
     body = _checked_body(walk.step, value)
@@ -196,7 +196,19 @@ async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
         sensitivity=_highest(*sensitivities, walk.step.contract.sensitivity),
         field_hashes=walk.step.contract.field_hashes(body),
     )
-    return await _commit(walk, artifact, None, claim.base_head, [], 0)
+    return await _commit(walk, artifact, None, snapshot.head.id if snapshot.head else None, [], 0)
+
+
+async def _claimed(walk: Walk) -> tuple[Walk, Snapshot]:
+    """The step's own claim, where no other transaction has begun it; one whose inputs moved meanwhile begins anew."""
+    snapshot = await take_snapshot(walk)
+    now = manifest_now(walk.step, snapshot)
+    if walk.dispatch.interrupted:
+        recorded = await walk.services.store.manifest(walk.dispatch.attempt_id)
+        if recorded is not None and recorded.inputs_hash != now.inputs_hash:
+            return await _claimed(await restart(walk, recorded, now))
+    await begin(walk, claim_of(walk, snapshot, now))
+    return walk, snapshot
 
 
 async def _check_value(step: StepNode, value: Any, reads: Mapping[str, Any]) -> None:
@@ -340,7 +352,8 @@ async def _commit(
                 *(Event("step.note", data={"text": note}) for note in notes),
                 Event("step.done", data=summary),
             ),
-        )
+        ),
+        AtOnce(walk.graph, walk.services.worker),
     )
     return _after_commit(walk, result, summary)
 

@@ -448,7 +448,10 @@ class NewArtifact:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """A right to claim: one attempt of one step under one token, allocated by the transaction that made it ready."""
+    """A right to claim: one attempt of one step under one token, allocated by the transaction that made it ready.
+
+    `snapshot` is what the step reads, where that very transaction has claimed it too; then it is running already.
+    """
 
     run_id: str
     step: str
@@ -457,6 +460,7 @@ class Dispatch:
     number: int
     token: int
     interrupted: bool = False
+    snapshot: Snapshot | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

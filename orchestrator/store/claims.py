@@ -2,13 +2,22 @@
 
 What it was made from and what it read are written in the same transaction, and so is a model step's first request: a
 step that is running is one whose inputs are on record.
+
+A step that sends nothing may begin in the transaction that makes it ready: nothing can come between the two, the disk
+is waited for once, and what it reads has just been written here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from orchestrator.store import calls, json_text, runs
-from orchestrator.store.records import Claim, Fenced
+from orchestrator.store.records import Claim, Fenced, Starter
+from orchestrator.store.runs import Locked
+from orchestrator.store.snapshots import Present
 from orchestrator.store.sql import Sql, Tx, insert
+from orchestrator.values import Dispatch, Manifest
 
 _CLAIM = Sql(
     """
@@ -19,14 +28,24 @@ WHERE id = :attempt AND token = :token AND claimed_token < :token
     AND (state = 'ready' OR (state = 'running' AND owner = :worker)) AND {scope} RETURNING manifest
 """
 )
+_MANIFEST = Sql("SELECT manifest FROM attempt WHERE id = :attempt AND {scope}")
 _FORGET_READS = Sql("DELETE FROM read WHERE attempt_id = :attempt AND {scope}")
 _READ = insert("read", "attempt_id name artifact_id version fields hash")
 
 
+def recorded(tx: Tx, attempt_id: str) -> Manifest | None:
+    """What an attempt was made from; None for one that was never claimed."""
+    row = tx.one(_MANIFEST, attempt=attempt_id)
+    return json_text.load_manifest(row[0]) if row and row[0] else None
+
+
 def claim(tx: Tx, claim: Claim) -> None:
     """Raises Fenced where the dispatch is late, BudgetExceeded where the first call would pass the cap."""
+    _claim(tx, claim, runs.lock(tx, claim.dispatch.run_id, len(claim.events)))
+
+
+def _claim(tx: Tx, claim: Claim, locked: Locked) -> None:
     dispatch = claim.dispatch
-    locked = runs.lock(tx, dispatch.run_id, len(claim.events))
     row = locked.status == "running" and tx.one(
         _CLAIM,
         attempt=dispatch.attempt_id,
@@ -45,6 +64,25 @@ def claim(tx: Tx, claim: Claim) -> None:
         calls.write_thread(tx, dispatch, claim.thread, row[0])
     if claim.sent is not None:
         calls.write_sent(tx, dispatch, claim.sent, claim.thread)
+
+
+def begin(
+    tx: Tx, run_id: str, locked: Locked, ready: Sequence[Dispatch], starter: Starter | None
+) -> tuple[Dispatch, ...]:
+    """Claim at once those of a locked run's new dispatches that may begin so."""
+    if starter is None or not ready or locked.status != "running":
+        return tuple(ready)
+    present = Present(tx, run_id)
+    return tuple(_begun(tx, locked, dispatch, starter, present) for dispatch in ready)
+
+
+def _begun(tx: Tx, locked: Locked, dispatch: Dispatch, starter: Starter, present: Present) -> Dispatch:
+    reads = starter.reads(dispatch.step)
+    if reads is None:
+        return dispatch
+    snapshot = present.snapshot(dispatch.step, dispatch.item, reads)
+    _claim(tx, starter.claim(dispatch, snapshot), locked)
+    return replace(dispatch, snapshot=snapshot)
 
 
 def _write_reads(tx: Tx, claim: Claim) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.errors import UsageError
-from orchestrator.store import artifacts, calls, json_text, runs
-from orchestrator.store.records import Fenced
+from orchestrator.store import artifacts, calls, claims, json_text, runs
+from orchestrator.store.records import Fenced, Starter
 from orchestrator.store.sql import Sql, Tx
 from orchestrator.values import AttemptState, Commit, CommitResult, Dispatch, DoneCall, ErrorRecord, Event
 
@@ -107,8 +107,8 @@ def named_step(tx: Tx, run_id: str, step: str, item: str | None) -> Step:
     return Step(*row)
 
 
-def commit(tx: Tx, commit: Commit) -> CommitResult:
-    """The end of a step, whichever of the outcomes it has. Raises Fenced."""
+def commit(tx: Tx, commit: Commit, starter: Starter | None) -> CommitResult:
+    """The end of a step, whichever of the outcomes it has, and the beginning of what follows. Raises Fenced."""
     dispatch = commit.dispatch
     locked = runs.lock(tx, dispatch.run_id, len(commit.events))
     ended = _end(tx, dispatch, "succeeded")
@@ -124,6 +124,7 @@ def commit(tx: Tx, commit: Commit) -> CommitResult:
     )
     moved = artifacts.moved(tx, dispatch.run_id, dispatch.attempt_id)
     ready = accept(tx, dispatch, step, artifact_id, version, moved, commit.children, ended.redo)
+    ready = claims.begin(tx, dispatch.run_id, locked, ready, starter)
     return CommitResult("moved" if moved else "committed", version, artifact_id, ready, moved)
 
 

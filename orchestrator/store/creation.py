@@ -8,10 +8,10 @@ from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.ids import uuid7
-from orchestrator.store import artifacts, json_text, messages, runs
+from orchestrator.store import artifacts, claims, json_text, messages, runs
 from orchestrator.store.columns import to_pico
 from orchestrator.store.content import put
-from orchestrator.store.records import NewRun, NewStep
+from orchestrator.store.records import NewRun, NewStep, Starter
 from orchestrator.store.sql import Sql, Tx, insert
 from orchestrator.values import Dispatch, RunRow
 
@@ -29,7 +29,7 @@ _ATTEMPT = insert("attempt", "id step_id number token state")
 _PARENT_STEPS = Sql("SELECT s.name, s.item, s.head_id, s.basis_id FROM step s WHERE s.run_id = :run AND {scope:s}")
 
 
-def create(tx: Tx, new: NewRun, worker: str) -> tuple[RunRow, tuple[Dispatch, ...]]:
+def create(tx: Tx, new: NewRun, worker: str, starter: Starter | None) -> tuple[RunRow, tuple[Dispatch, ...]]:
     """Raises UsageError where the parent run or a shared artifact is not of this scope."""
     run_id = uuid7()
     number = tx.all(_NUMBER)[0][0]
@@ -57,7 +57,7 @@ def create(tx: Tx, new: NewRun, worker: str) -> tuple[RunRow, tuple[Dispatch, ..
     if new.message is not None:
         messages.add(tx, session_id, "user", new.message, new.author, kind="run", run_id=run_id)
     ready = _steps(tx, run_id, new)
-    return runs.find(tx, run_id), ready
+    return runs.find(tx, run_id), claims.begin(tx, run_id, runs.lock(tx, run_id), ready, starter)
 
 
 def _steps(tx: Tx, run_id: str, new: NewRun) -> tuple[Dispatch, ...]:

@@ -6,11 +6,11 @@ without a database.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from orchestrator.errors import UsageError
 from orchestrator.values import (
@@ -25,6 +25,7 @@ from orchestrator.values import (
     Prompt,
     ReadRecord,
     SentCall,
+    Snapshot,
     ThreadRecord,
     ToolCall,
     ToolOutput,
@@ -105,6 +106,19 @@ class Claim:
     thread: ThreadRecord | None = None
     sent: SentCall | None = None
     events: tuple[Event, ...] = ()
+
+
+class Starter(Protocol):
+    """Which steps begin in the very transaction that makes them ready, and with what claim.
+
+    It is asked inside that transaction, so it must be quick, pure, and never fail.
+    """
+
+    def reads(self, step: str) -> Sequence[str] | None:
+        """What the step reads, by name; None for one that claims for itself, when it has something to send."""
+        ...
+
+    def claim(self, dispatch: Dispatch, snapshot: Snapshot) -> Claim: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from orchestrator.store.records import (
     Fenced,
     Journal,
     NewRun,
+    Starter,
     ToolDecision,
 )
 from orchestrator.store.sql import Tx
@@ -53,6 +54,7 @@ from orchestrator.values import (
     DoneCall,
     ErrorRecord,
     Event,
+    Manifest,
     Message,
     NewArtifact,
     RunRow,
@@ -105,9 +107,14 @@ class Store:
         """Say that the worker lives. A worker that has not for 30 seconds counts as dead."""
         await self._write("heartbeat", partial(workers.heartbeat, worker=worker), durable=False)
 
-    async def create_run(self, new: NewRun, worker: str) -> tuple[RunRow, tuple[Dispatch, ...]]:
-        """Start a run: session, message, inputs, steps and the first dispatches in one transaction."""
-        return await self._write("create_run", partial(creation.create, new=new, worker=worker))
+    async def create_run(
+        self, new: NewRun, worker: str, starter: Starter | None = None
+    ) -> tuple[RunRow, tuple[Dispatch, ...]]:
+        """Start a run: session, message, inputs, steps and the first dispatches in one transaction.
+
+        Dispatches that the starter begins are claimed in it too, and carry what they read.
+        """
+        return await self._write("create_run", partial(creation.create, new=new, worker=worker, starter=starter))
 
     async def run(self, ref: str | int) -> RunRow:
         """A run by id, number, `last` or `last~N`."""
@@ -147,14 +154,17 @@ class Store:
 
     async def snapshot(self, run_id: str, step: str, item: str | None, reads: Sequence[str], messages: int) -> Snapshot:
         """What the step may look at now, from one transaction."""
-        work = partial(snapshots.snapshot, run_id=run_id, step=step, item=item, reads=reads, messages=messages)
-        return await self._read(work)
+        return await self._read(lambda tx: snapshots.Present(tx, run_id).snapshot(step, item, reads, messages))
 
     async def claim(self, claim: Claim) -> bool:
         """Begin the attempt; False = the dispatch came too late, drop it. Raises BudgetExceeded, and then the attempt
         stays ready."""
         # Without a call nothing is paid for yet: a claim lost in a power cut is an attempt that begins again.
         return await self._fenced("claim", partial(claims.claim, claim=claim), durable=claim.sent is not None)
+
+    async def manifest(self, attempt_id: str) -> Manifest | None:
+        """What an attempt was made from; None for one that was never claimed."""
+        return await self._read(partial(claims.recorded, attempt_id=attempt_id))
 
     async def open_thread(self, dispatch: Dispatch, thread: ThreadRecord, sent: SentCall) -> None:
         """A further thread of a running attempt, with its first call. Raises Fenced, BudgetExceeded."""
@@ -190,10 +200,10 @@ class Store:
         """Record that it is done, and what came of it. Raises Fenced."""
         await self._write("effect_finished", partial(calls.effect_finished, dispatch=dispatch, key=key, value=value))
 
-    async def commit(self, commit: Commit) -> CommitResult:
-        """End an attempt with its artifact; see CommitResult for the outcomes."""
+    async def commit(self, commit: Commit, starter: Starter | None = None) -> CommitResult:
+        """End an attempt with its artifact; see CommitResult for the outcomes, and `create_run` for the starter."""
         try:
-            return await self._write("commit", partial(commits.commit, commit=commit))
+            return await self._write("commit", partial(commits.commit, commit=commit, starter=starter))
         except Fenced:
             return CommitResult("fenced")
 
