@@ -13,6 +13,9 @@ from decimal import Decimal
 from functools import partial
 from typing import Final, Literal, TypeVar
 
+from sqlalchemy import Connection
+from sqlmodel import Session
+
 from orchestrator.errors import StoreError
 from orchestrator.spec import Sensitivity
 from orchestrator.store import (
@@ -66,8 +69,6 @@ from orchestrator.values import (
     ToolCall,
     ToolOutput,
 )
-from sqlalchemy import Connection
-from sqlmodel import Session
 
 T = TypeVar("T")
 
