@@ -25,6 +25,7 @@ from orchestrator.project import Project
 from orchestrator.providers.registry import Providers
 from orchestrator.schemas import parse_json
 from orchestrator.settings import Settings
+from orchestrator.spec import SENSITIVITY_RANK
 from orchestrator.step import Services, check_models, error_record, run_step
 from orchestrator.store import open_store
 from orchestrator.store.records import AdoptPlan, NewRun, NewStep, RunBusy
@@ -210,10 +211,19 @@ async def rerun(services: Services, graph: Graph, run: RunRow, from_steps: Seque
 
 
 async def edit_artifact(
-    services: Services, graph: Graph, run: RunRow, name: str, *, value: Any, base_version: int
+    services: Services,
+    graph: Graph,
+    run: RunRow,
+    name: str,
+    *,
+    value: Any,
+    base_version: int,
+    origin: Literal["person", "import"] = "person",
+    restored: ArtifactVersion | None = None,
 ) -> ArtifactVersion:
     """A person's new version of a step's or input's value, checked against its contract.
 
+    `restored` is the earlier version whose value this is again: what was found out about that value holds again too.
     Raises UsageError where the value breaks the contract or the head is not `base_version` any more.
     """
     node = graph.steps.get(name) or graph.inputs.get(name)
@@ -238,9 +248,11 @@ async def edit_artifact(
         contract=contract.name,
         body=body,
         author=services.settings.user,
-        origin="person",
-        sensitivity=head.sensitivity,
+        origin=origin,
+        sensitivity=max(head.sensitivity, (restored or head).sensitivity, key=lambda level: SENSITIVITY_RANK[level]),
         field_hashes=contract.field_hashes(body),
+        facts=restored.facts if restored else {},
+        guards=restored.guards if restored else (),
     )
     return await services.store.edit(run.id, name, None, base_version, new)
 

@@ -49,6 +49,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "diff": _entry("diff", "diff", "Show what differs between two versions of an artifact."),
     "history": _entry("history", "history", "List the versions of an artifact: by whom, from what, what changed."),
     "edit": _entry("edit", "edit", "Replace an artifact by a new version."),
+    "restore": _entry("restore", "restore", "Make an earlier version of an artifact the current one again."),
     "rerun": _entry("run", "rerun", "Run again from a step, as a new run that shares what is unchanged."),
     "runs": _entry("show", "runs", "List the runs of this project."),
     "explain": _entry("explain", "explain", "Explain a code of orch check, such as P101; without one, list them all."),

@@ -9,16 +9,17 @@ import contextlib
 import os
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from orchestrator.cli.options import State, command
-from orchestrator.cli.refs import step_ref
+from orchestrator.cli.refs import StepRef, step_ref
+from orchestrator.cli.terminal import console, show, visible
 from orchestrator.errors import ConfigError, OrchError, UsageError
 
 if TYPE_CHECKING:
@@ -33,30 +34,37 @@ if TYPE_CHECKING:
 @click.argument("reference", metavar="RUN/STEP")
 @click.option("--set", "assignments", metavar="PATH=VALUE", multiple=True, help="One value: a.b=1, items.0.name=x.")
 @click.option("--file", "-f", metavar="FILE", help="The whole new value.")
-def edit(state: State, reference: str, assignments: tuple[str, ...], file: str | None) -> int:
+@click.option(
+    "--base", type=click.IntRange(1), metavar="N", help="Refuse if version N is not the current one any more."
+)
+def edit(state: State, reference: str, assignments: tuple[str, ...], file: str | None, base: int | None) -> int:
     """Replace an artifact by a new version.
 
     With neither --set nor --file, $VISUAL or $EDITOR opens. The value is checked against its contract; an unchanged
-    one makes no version.
+    one makes no version. Where somebody else was quicker, nothing is written, and what they changed is shown.
     """
-    from orchestrator.cli.session import drive, find_run, open_desk, services
-
     ref = step_ref(reference)
     if ref.version is not None:
         raise UsageError("only the current version can be edited", hint=f"Leave out @{ref.version}.")
     if assignments and file is not None:
         raise UsageError("--set and --file exclude each other", hint="Use one of them.")
+    on_artifact(state, ref, lambda job: job.carry_out(assignments, file, base))
+    return 0
+
+
+def on_artifact(state: State, ref: StepRef, work: Callable[[Job], Coroutine[Any, Any, None]]) -> None:
+    """Do this with the current version of a step's or input's value."""
+    from orchestrator.cli.session import drive, find_run, open_desk, services
+
     desk = open_desk(state)
     run = find_run(desk, ref.run)
     graph = desk.graph_of(run)
 
     async def main() -> None:
         async with services(desk) as opened:
-            job = Job(desk, opened, graph, run, await opened.store.artifact(run.id, ref.step))
-            await job.carry_out(assignments, file)
+            await work(Job(desk, opened, graph, run, await opened.store.artifact(run.id, ref.step)))
 
     drive(main)
-    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +88,78 @@ class Job:
             raise UsageError(f"{self.graph.file} does not have {self.step} any more", hint="Put it back to edit it.")
         return node.contract
 
-    async def carry_out(self, assignments: Sequence[str], file: str | None) -> None:
-        if assignments:
-            await self._store(with_values(self.contract, self.contract.load(self.old.body), assignments))
-        elif file is not None:
-            await self._store(parse(self.contract, _read(file), file))
-        else:
-            await self._by_editor()
+    def value(self, artifact: Artifact) -> Any:
+        """A version's value under the contract as it is now. Raises UsageError where it has another form by now."""
+        try:
+            return self.contract.load(artifact.body)
+        except ValueError as error:
+            name = f"{self.step}@{artifact.version.version}"
+            raise UsageError(
+                f"{name} cannot be read under its contract {self.contract.name} as it is now: {error}",
+                hint=f"The contract stands in {self.contract.place}. Write a new version: edit --file.",
+            ) from error
 
-    async def _store(self, value: Any) -> None:
+    async def carry_out(self, assignments: Sequence[str], file: str | None, base: int | None) -> None:
+        base = base or self.old.version.version
+        if assignments:
+            await self.put(with_values(self.contract, self.value(self.old), assignments), base)
+        elif file is not None:
+            await self.put(parse(self.contract, _read(file), file), base)
+        else:
+            await self._by_editor(base)
+
+    async def put(
+        self,
+        value: Any,
+        base: int,
+        *,
+        origin: Literal["person", "import"] = "person",
+        restored: ArtifactVersion | None = None,
+    ) -> None:
+        """Make this the new version and say what follows. Raises UsageError where `base` is not the head any more."""
         from orchestrator.engine import edit_artifact
 
-        base = self.old.version.version
-        new = await edit_artifact(self.services, self.graph, self.run, self.step, value=value, base_version=base)
+        try:
+            new = await edit_artifact(
+                self.services,
+                self.graph,
+                self.run,
+                self.step,
+                value=value,
+                base_version=base,
+                origin=origin,
+                restored=restored,
+            )
+        except UsageError as error:
+            await self._show_meanwhile(error, base)
+            raise
         await self._report(new)
 
-    async def _by_editor(self) -> None:
+    async def _show_meanwhile(self, error: UsageError, base: int) -> None:
+        """Where somebody was quicker: what they changed, on stderr, and in the hint how to see it again."""
+        from rich.text import Text
+
+        from orchestrator.cli.differences import print_changes, side
+        from orchestrator.store.answers import CHANGED_MEANWHILE
+
+        if error.code != CHANGED_MEANWHILE:
+            return
+        store, out = self.services.store, console(stderr=True)
+        seen = side(self.run, await store.artifact(self.run.id, self.step, None, base), self.graph)
+        now = side(self.run, await store.artifact(self.run.id, self.step), self.graph)
+        name = f"{self.run.number}/{self.step}"
+        by = visible(f"by {now.version.author} meanwhile", one_line=True)
+        show(out, Text.assemble((name, "bold"), f"  v{base} → v{now.version.version} {by}"))
+        print_changes(out, seen.value, now.value)
+        again = self.desk.state.command(f"diff {name}@{base} {name}@{now.version.version}")
+        error.hint = f"See what changed ({again}), and edit the current version."
+
+    async def _by_editor(self, base: int) -> None:
         path = draft_file(self.desk.project.root, f"{self.run.number}-{self.step}", _suffix(self.contract))
         path.write_bytes(self.old.body)
         try:
             call_editor(os.environ, path)  # never from a project's .env: it is a program to start
-            await self._store(parse(self.contract, path.read_bytes(), str(path)))
+            await self.put(parse(self.contract, path.read_bytes(), str(path)), base)
         except OrchError as error:
             if path.read_bytes() == self.old.body:
                 path.unlink()
@@ -132,7 +191,6 @@ def _print(job: Job, new: ArtifactVersion, reasons: Mapping[str, Sequence[str]],
     from rich.text import Text
 
     from orchestrator.cli.outcome import redo_from
-    from orchestrator.cli.terminal import console, show, visible
 
     out, old, number = console(), job.old.version, job.run.number
     title = (f"{number}/{new.step}", "bold")
@@ -148,6 +206,8 @@ def _print(job: Job, new: ArtifactVersion, reasons: Mapping[str, Sequence[str]],
     if redo:
         again = f"rerun {number}{''.join(f' --from {name}' for name in redo)}"
         show(out, Text(f"  redo: {job.desk.state.command(again)}", style="dim"))
+    undo = job.desk.state.command(f"restore {number}/{new.step}@{old.version}")
+    show(out, Text(f"  undo: {undo}", style="dim"))
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

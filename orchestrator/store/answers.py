@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from orchestrator.errors import UsageError
 from orchestrator.store import artifacts, json_text, runs
@@ -12,6 +12,7 @@ from orchestrator.store.records import ToolDecision
 from orchestrator.store.sql import Sql, Tx
 from orchestrator.values import ArtifactVersion, Dispatch, NewArtifact
 
+CHANGED_MEANWHILE: Final = "changed_meanwhile"
 _UNDRAFT = Sql("UPDATE artifact SET draft = 0 WHERE id = :artifact AND {scope}")
 _TOOLS = Sql(
     "SELECT t.id, a.id FROM step s JOIN attempt a ON a.id = s.attempt_id JOIN thread h ON h.attempt_id = a.id"
@@ -103,5 +104,6 @@ def edit(tx: Tx, run_id: str, name: str, item: str | None, base_version: int, ne
         raise UsageError(
             f"{name} changed meanwhile: it is at version {head.version}, not {base_version}; nothing was written",
             hint="look at the newer version and edit that",
+            code=CHANGED_MEANWHILE,
         )
     return artifacts.edited(tx, run_id, step.id, step.next_version, head, new)

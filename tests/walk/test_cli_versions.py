@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.cli.app import run as orch_run
+from orchestrator.engine import edit_artifact
+from orchestrator.values import ArtifactVersion, FactBasis
+from tests.walk.four_steps import four_steps
 
 BRIEF = ["--input", "briefs/launch.json"]
 Say = Callable[..., str]
@@ -174,3 +180,124 @@ def test_a_history_of_nothing_is_one_error(project: Path, say: Say) -> None:
     assert "not found" in say("history", "1/nothing", code=2)
     assert "names no step" in say("history", "1", code=2)
     assert "Leave out @1" in say("history", "1/key-points@1", code=2)
+
+
+# --- restore ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_restored_version_is_a_new_one_and_what_it_makes_stale_is_told(
+    project: Path, say: Say, document: Document
+) -> None:
+    say("edit", "1/key-points", "--set", "headline=CSV at last")
+    say("rerun", "1", "--from", "size")
+    old = document("show", "2/key-points@1")["artifact"]
+    new = document("restore", "2/key-points@1")
+    assert new["schema"] == "orch.artifact/1"
+    assert new["artifact"]["value"] == old["value"]
+    assert new["artifact"]["sha256"] == old["sha256"]
+    assert (new["artifact"]["version"], new["artifact"]["parent"]) == (3, 2)
+    assert (new["artifact"]["author"], new["artifact"]["origin"]) == ("ana", "person")
+    assert {one["step"]: one["reasons"] for one in new["stale"]} == {
+        "size": ["key-points v2→v3 (ana): headline"],
+        "announcement": ["key-points v2→v3 (ana): headline"],
+    }
+    assert document("show", "1/key-points")["artifact"]["version"] == 2, "the run it was forked from keeps its own"
+    three = document("history", "2/key-points")["versions"][-1]
+    assert (three["equal_to"], three["parent"]) == (1, 2)
+    assert "equal to v1" in say("history", "2/key-points")
+
+
+def test_a_restore_takes_an_edit_back(project: Path, say: Say, document: Document) -> None:
+    """The edit names the way back, and afterwards nothing is stale: the steps read equal values."""
+    shown = say("edit", "1/key-points", "--set", "headline=CSV at last")
+    assert "  undo: orch restore 1/key-points@1\n" in shown
+    assert "v2 → v3 by ana" in say("restore", "1/key-points@1")
+    assert [step["stale"] for step in document("show", "1")["run"]["steps"]] == [False, False, False]
+    assert "unchanged: still v3" in say("restore", "1/key-points@1"), "equal bytes make no version (S29)"
+
+
+def test_a_restored_value_must_fit_the_contract_as_it_is_now(project: Path, say: Say, document: Document) -> None:
+    say("edit", "1/key-points", "--set", "headline=CSV at last")
+    contract = project / "artifacts" / "key-points.yaml"
+    text = contract.read_text(encoding="utf-8")
+    assert "headline: {type: string}" in text
+    contract.write_text(text.replace("headline: {type: string}", "headline: {type: string, maxLength: 12}"))
+    assert "$.headline" in say("restore", "1/key-points@1", code=2)
+    assert document("show", "1/key-points")["artifact"]["version"] == 2
+
+
+def test_a_value_of_another_form_than_its_contract_has_now_is_one_error(project: Path, say: Say) -> None:
+    (project / "new.md").write_text("# Short\n", encoding="utf-8")
+    say("edit", "1/announcement", "--file", "new.md")
+    contract = project / "artifacts" / "announcement.yaml"
+    text = contract.read_text(encoding="utf-8")
+    assert "\nschema: markdown" in text
+    fields = "{type: object, additionalProperties: false, required: [text], properties: {text: {type: string}}}"
+    contract.write_text(text.replace("\nschema: markdown", f"\nschema: {fields}"), encoding="utf-8")
+    assert "announcement@1 cannot be read" in say("restore", "1/announcement@1", code=2)
+
+
+def test_what_was_found_out_about_a_value_comes_back_with_it(tmp_path: Path) -> None:
+    """The customer's own words for a field, guards that follow a figure, and who may see it."""
+
+    async def main() -> ArtifactVersion:
+        house, _ = four_steps(tmp_path / "house")
+        await house.run({"idea": "red"})
+        await house.edit("a", "of a person")
+        async with house.services() as (services, graph):
+            run = await services.store.run("last")
+            old = await services.store.artifact(run.id, "a", None, 1)
+            known = {"budget": FactBasis("stated", "at most 5000", "idea")}
+            version = replace(old.version, facts=known, guards=("Not a limit.",), sensitivity="confidential")
+            return await edit_artifact(
+                services, graph, run, "a", value=old.body.decode(), base_version=2, restored=version
+            )
+
+    new = asyncio.run(main())
+    assert (new.version, new.facts["budget"].quote, new.guards) == (3, "at most 5000", ("Not a limit.",))
+    assert new.sensitivity == "confidential"
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [("1/key-points", "history 1/key-points"), ("1/key-points@9", "no version 9"), ("1/nothing@1", "not found")],
+)
+def test_what_cannot_be_restored_is_one_error(reference: str, says: str, project: Path, say: Say) -> None:
+    assert says in say("restore", reference, code=2)
+
+
+# --- two editors at once ----------------------------------------------------------------------------------------------
+
+
+def test_the_second_of_two_editors_sees_what_the_first_has_changed(
+    project: Path, say: Say, document: Document, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While ana's editor is open ben is quicker: hers is refused with his change, her text is kept, his stands."""
+    script = project / "slow.py"
+    ben = [sys.executable, "-m", "orchestrator", "edit", "1/key-points", "--set", "headline=Ben was quicker"]
+    script.write_text(
+        "import os, pathlib, subprocess, sys\n"
+        f"subprocess.run({ben!r}, env={{**os.environ, 'ORCH_USER': 'ben'}}, check=True)\n"
+        "path = pathlib.Path(sys.argv[-1])\n"
+        "path.write_text(path.read_text().replace('Export your invoices as CSV', 'Ana has time'))\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
+    refused = say("edit", "1/key-points", code=2)
+    assert "1/key-points  v1 → v2 by ben meanwhile\n" in refused
+    assert '  ~ headline  "Export your invoices as CSV" → "Ben was quicker"\n' in refused
+    assert "orch diff 1/key-points@1 1/key-points@2" in refused
+    [kept] = (project / ".orch" / "edits").iterdir()
+    assert str(kept) in refused
+    assert "Ana has time" in kept.read_text(encoding="utf-8")
+    now = document("show", "1/key-points")["artifact"]
+    assert (now["version"], now["author"], now["value"]["headline"]) == (2, "ben", "Ben was quicker")
+
+
+def test_a_program_says_which_version_its_edit_is_of(project: Path, say: Say, document: Document) -> None:
+    say("edit", "1/key-points", "--set", "headline=One", "--base", "1")
+    error = document("edit", "1/key-points", "--set", "headline=Two", "--base", "1", code=2)["error"]
+    assert error["code"] == "changed_meanwhile"
+    assert "at version 2, not 1" in error["message"]
+    assert document("show", "1/key-points")["artifact"]["value"]["headline"] == "One"
+    assert "no version 9" in say("edit", "1/key-points", "--set", "headline=Two", "--base", "9", code=2)
