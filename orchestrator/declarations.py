@@ -196,5 +196,5 @@ def author() -> FrameType:
 
 def file_of(place: Place) -> Path | None:
     """The file of a place; None where none holds it: a notebook's cell, a prompt."""
-    path = Path(place.file)
+    path = Path(os.path.realpath(place.file))
     return path if path.suffix == ".py" and path.is_file() else None

@@ -10,6 +10,7 @@ that is no artifact.
 from __future__ import annotations
 
 import inspect
+import os
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -105,7 +106,9 @@ class _Compiler:
         return tuple(Document(file, text, text.splitlines()) for file, text in self.texts.items() if file != main)
 
     def _once(self, section: str, what: str, entries: Sequence[Any]) -> Iterator[Any]:
-        """The entries by name, each once; their places noted."""
+        """The entries by name, each once; their places noted. In a notebook a cell is run again: the last one counts."""
+        if self.declared.file is None:
+            entries = list({entry.name: entry for entry in entries}.values())
         seen: dict[str, Place] = {}
         for entry in entries:
             if entry.name in seen:
@@ -122,7 +125,7 @@ class _Compiler:
     # --- places and faults
 
     def _shown(self, file: str) -> str:
-        return self.project.display(Path(file)) if Path(file).is_absolute() else file
+        return self.project.display(Path(os.path.realpath(file))) if os.path.isfile(file) else file
 
     def _at(self, place: Place) -> Place:
         """A place as messages show it; its file's text is kept, for the line that a fault points at."""

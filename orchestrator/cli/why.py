@@ -94,7 +94,7 @@ def _print(out: Console, document: dict[str, Any], number: int) -> None:
     from rich.text import Text
 
     calls = [call for thread in document["threads"] for call in thread["calls"]]
-    reported = sum(call["input_tokens"] or 0 for call in calls[:1])
+    reported = sum(thread["calls"][0]["input_tokens"] or 0 for thread in document["threads"] if thread["calls"])
     numbers = f"{tokens(document['estimate_tokens'])} tokens estimated"
     if reported:
         numbers += f", {tokens(reported)} by the provider"
@@ -103,7 +103,10 @@ def _print(out: Console, document: dict[str, Any], number: int) -> None:
     show(out, Text.assemble((title, "bold"), state, numbers if calls else "no model was called"))
     for thread in document["threads"]:
         _print_thread(out, thread)
-    _print_blocks(out, document["blocks"])
+    names = [thread["name"] for thread in document["threads"]]
+    for name in dict.fromkeys(names):
+        where = f" on {visible(name, one_line=True)}" if len(names) > 1 else ""
+        _print_blocks(out, f"  sent{where}", [block for block in document["blocks"] if block["thread"] == name])
     if document["left_out"]:
         show(out, "  not sent")
         for left in document["left_out"]:
@@ -131,11 +134,11 @@ def _print_thread(out: Console, thread: dict[str, Any]) -> None:
         show(out, visible(line + (f": {excerpt(call['reason'])}" if call["reason"] else "")), indent=4)
 
 
-def _print_blocks(out: Console, blocks: Sequence[dict[str, Any]]) -> None:
+def _print_blocks(out: Console, title: str, blocks: Sequence[dict[str, Any]]) -> None:
     from rich.text import Text
 
     if blocks:
-        show(out, "  sent")
+        show(out, title)
     for block in blocks:
         version = f"@{block['version']}" if block["version"] is not None else ""
         fields = f" .{', .'.join(block['fields'])}" if block["fields"] else ""

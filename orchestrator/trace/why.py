@@ -40,8 +40,12 @@ def why_document(
         "attempt": journal.attempt.number,
         "state": journal.attempt.state,
         "threads": [_thread(thread, journal.attempt.inputs_hash) for thread in journal.threads],
-        "blocks": [_block(block, output) for thread in journal.threads for block in thread.prompt.blocks],
-        "left_out": [_left_out(left) for left in left_out],
+        "blocks": [
+            _block(block, output) | {"thread": thread.name}
+            for thread in journal.threads
+            for block in thread.prompt.blocks
+        ],
+        "left_out": [_left_out(left) for left in dict.fromkeys(left_out)],  # each once, however many threads
         "reads": [{"source": read.name, "version": read.version} for read in journal.reads],
         "estimate_tokens": sum(_estimate(thread) for thread in journal.threads),
     }

@@ -515,6 +515,19 @@ def test_faults_in_a_notebook_point_into_the_cell(cell: Any) -> None:
     assert str(fault.place).startswith("<cell-2>:")
 
 
+def test_a_cell_that_is_run_again_replaces_its_step(cell: Any) -> None:
+    space = cell(HEAD + SIZING)
+    again = "@p.step\nasync def market_sizing(ctx: Ctx, idea: str) -> MarketSizing:\n    raise NotImplementedError\n"
+    linecache.cache["<cell-2>"] = (len(again), None, again.splitlines(keepends=True), "<cell-2>")
+    exec(compile(again, "<cell-2>", "exec"), space)
+
+    graph = space["p"].graph()
+
+    assert list(graph.steps) == ["market-sizing"]
+    assert graph.steps["market-sizing"].questions == 1
+    assert str(graph.steps["market-sizing"].place).startswith("<cell-2>:2")
+
+
 def test_types_of_an_enclosing_function_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ORCH_MODEL", "scripted:answers")
