@@ -47,6 +47,8 @@ class Server:
         self.bin = programs()
         self.folder = Path(tempfile.mkdtemp(prefix="orch-pg-", dir="/tmp"))
         self.log = self.folder / "log"
+        # The server ends with the thread that started it, so that one thread does, for all of the session.
+        self._spawner = ThreadPoolExecutor(1)
         self._made = 0
         self._free: list[str] = []
         if os.geteuid() == 0:
@@ -79,12 +81,12 @@ class Server:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 port = int(probe.getsockname()[1])
-            process = self.start(port)
+            process = self._spawner.submit(self._start, port).result()
             if process is not None:
                 return port, process
         return pytest.fail(f"the server did not start: {self.log.read_text()[-2000:]}", pytrace=False)
 
-    def start(self, port: int) -> subprocess.Popen[bytes] | None:
+    def _start(self, port: int) -> subprocess.Popen[bytes] | None:
         """A server on that port, ready; None where it ended at once, as when somebody else has the port."""
         settings = {
             "listen_addresses": "127.0.0.1",
@@ -96,6 +98,7 @@ class Server:
             "shared_buffers": "32MB",
             "max_connections": 120,
             "deadlock_timeout": "200ms",
+            "checkpoint_timeout": "1h",
             "log_min_messages": "fatal",
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
@@ -118,7 +121,7 @@ class Server:
         """As an operator does it: connections are ended, what was committed stays."""
         self._process.send_signal(2)
         self._process.wait(60)
-        process = self.start(self.port)
+        process = self._spawner.submit(self._start, self.port).result()
         assert process is not None, self.log.read_text()[-2000:]
         self._process = process
 
@@ -126,6 +129,7 @@ class Server:
         self._process.send_signal(2)  # SIGINT: end the connections and stop
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(30)
+        self._spawner.shutdown()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- databases
