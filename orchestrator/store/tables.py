@@ -54,7 +54,8 @@ def _refers(columns: tuple[str, ...] | str, table: str, target: tuple[str, ...] 
 
 
 def _owned(*more: Any, lean: bool = False) -> tuple[Any, ...]:
-    """Table arguments of a scoped table. `lean` keeps rows in their primary key's index: one page less per write."""
+    """Table arguments of a scoped table. `lean` keeps rows in their primary key's index: one page less per write, but
+    only for short rows, since an index spills what is longer than a quarter of a page."""
     return (_refers(SCOPE, "subject", SCOPE), *more, {"sqlite_with_rowid": False} if lean else {})
 
 
@@ -246,7 +247,7 @@ class Attempt(Scoped, table=True):
     """
 
     __tablename__ = "attempt"
-    __table_args__ = _owned(_refers("step_id", "step"), UniqueConstraint("step_id", "number"), lean=True)
+    __table_args__ = _owned(_refers("step_id", "step"), UniqueConstraint("step_id", "number"))
 
     id: str = _key()
     step_id: str = _text()
@@ -278,7 +279,6 @@ class Artifact(Scoped, table=True):
         _refers("parent_id", "artifact"),
         _body("content"),
         UniqueConstraint("run_id", "step", "item", "version"),
-        lean=True,
     )
 
     id: str = _key()
@@ -342,7 +342,7 @@ class Block(Scoped, table=True):
     """One labelled piece of a thread's first request. `parts` are hashes of content rows, in order (S13)."""
 
     __tablename__ = "block"
-    __table_args__ = _owned(_refers("thread_id", "thread"), _refers("artifact_id", "artifact"), lean=True)
+    __table_args__ = _owned(_refers("thread_id", "thread"), _refers("artifact_id", "artifact"))
 
     thread_id: str = _key()
     position: int = Field(primary_key=True, sa_type=BigInteger)

@@ -163,7 +163,6 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_artifact")),
         sa.UniqueConstraint("run_id", "step", "item", "version", name=op.f("uq_artifact_run_id_step_item_version")),
-        sqlite_with_rowid=False,
     )
     op.create_table(
         "budget",
@@ -305,7 +304,6 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_attempt")),
         sa.UniqueConstraint("step_id", "number", name=op.f("uq_attempt_step_id_number")),
-        sqlite_with_rowid=False,
     )
     op.create_table(
         "read",
@@ -396,7 +394,6 @@ def upgrade() -> None:
         ),
         sa.ForeignKeyConstraint(["thread_id"], ["thread.id"], name=op.f("fk_block_thread_id"), ondelete="RESTRICT"),
         sa.PrimaryKeyConstraint("thread_id", "position", name=op.f("pk_block")),
-        sqlite_with_rowid=False,
     )
     op.create_table(
         "call",
