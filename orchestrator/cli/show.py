@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.cli.graph import graph_option, show_graph
 from orchestrator.cli.lines import MARKS, Line, name_width, print_step
 from orchestrator.cli.options import State, command
 from orchestrator.cli.outcome import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from orchestrator.cli.session import Desk
     from orchestrator.contracts import Contract
+    from orchestrator.drawing import Format
     from orchestrator.graph import Graph
     from orchestrator.store import Store
     from orchestrator.values import Artifact, RunRow, StepRow
@@ -42,17 +44,22 @@ if TYPE_CHECKING:
 @command("show")
 @click.argument("reference", metavar="[RUN|RUN/STEP[@N]]", default="last")
 @select_option
-def show(state: State, reference: str, selections: tuple[str, ...]) -> int:
+@graph_option
+def show(state: State, reference: str, selections: tuple[str, ...], form: Format | None) -> int:
     """Show a run, or the artifact of a step.
 
     RUN is the last one by default; RUN/STEP@N shows version N.
     """
     from orchestrator.cli.session import drive, open_desk, reading
 
+    if form is not None and "/" not in reference:
+        show_graph(state, reference, selections, form)
+        return 0
     step = step_ref(reference) if "/" in reference else None
     run = run_ref(reference) if step is None else step.run
-    if step is not None and selections:
-        raise UsageError("--select chooses among the steps of a run", hint=f"Write {state.command(f'show {run}')}.")
+    if step is not None and (selections or form):
+        hint = f"Write {state.command(f'show {run}')} and the option."
+        raise UsageError("--select and --graph are about a whole run", hint=hint)
     desk = open_desk(state)
 
     async def main() -> None:

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
+from orchestrator.drawing.picture import Picture
 from orchestrator.values import Artifact, ErrorRecord, FactBasis, RunRow, StepRow, Usage
 
 RUN = "orch.run/1"
@@ -19,6 +20,7 @@ RUNS = "orch.runs/1"
 ARTIFACT = "orch.artifact/1"
 WHY = "orch.why/1"
 PLAN = "orch.plan/1"
+GRAPH = "orch.graph/1"
 
 Reasons = Mapping[str, Sequence[str]]
 
@@ -224,6 +226,32 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "cost_low_usd": usd(plan.cost_low_usd),
         "cost_high_usd": usd(plan.cost_high_usd),
         "notes": list(plan.notes),
+    }
+
+
+def graph_document(picture: Picture, form: str, text: str) -> dict[str, Any]:
+    """`orch.graph/1`: what waits for what and how it stands, and the drawing itself. `run` and `state` are null for a
+    pipeline; a step's `state` is its status, or stale."""
+    return {
+        "schema": GRAPH,
+        "graph": {
+            "pipeline": picture.pipeline,
+            "run": picture.run,
+            "inputs": list(picture.inputs),
+            "steps": [
+                {
+                    "name": node.name,
+                    "kind": node.kind,
+                    "reads": [*node.inputs, *node.reads],
+                    "needs": list(node.needs),
+                    "state": node.state,
+                    "cost_usd": usd(node.cost_usd),
+                }
+                for node in picture.steps
+            ],
+        },
+        "format": form,
+        "text": text,
     }
 
 

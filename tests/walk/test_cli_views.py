@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -99,7 +100,7 @@ def test_rerun_begins_at_what_is_selected(finished: Path, capsys: pytest.Capture
         (["rerun", "1", "--from", "size", "--from", "status:failed"], "matches no step"),
         (["rerun", "1", "--from", "anouncement"], 'Did you mean "announcement"?'),
         (["plan", "launch", *BRIEF, "--select", "stale"], '"stale" asks about a run'),
-        (["show", "1/size", "--select", "size"], "--select chooses among the steps of a run"),
+        (["show", "1/size", "--select", "size"], "--select and --graph are about a whole run"),
         (["show", "1", "--select", "size and"], "    size and\n            ^"),
     ],
 )
@@ -110,3 +111,53 @@ def test_a_selection_that_means_nothing_is_code_2(
     assert orch_run(arguments) == 2
     assert says in capsys.readouterr().err
     assert len(document(capsys, "runs")["runs"]) == runs
+
+
+# --- drawings ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_graph_of_a_run_and_of_a_pipeline(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert orch_run(["show", "1", "--graph"]) == 0
+    run = capsys.readouterr().out.splitlines()
+    assert run[0] == "launch · run 1 · inputs: notes, audience, most-words"
+    assert [line.split(" · ")[0] for line in run[1:]] == [
+        "└─ ✓ key-points",
+        "   └─ ! size",
+        "      └─ ! announcement",
+    ]
+    assert orch_run(["show", "launch", "--graph", "text"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "└─ key-points · llm  ← notes"
+
+
+def test_drawings_for_other_programs_are_all_of_stdout(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert orch_run(["show", "1", "--graph", "svg"]) == 0
+    root = ElementTree.fromstring(capsys.readouterr().out)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert orch_run(["show", "launch", "--graph", "mermaid"]) == 0
+    assert capsys.readouterr().out.startswith("%% launch\nflowchart TD\n")
+
+
+def test_the_graph_document(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = document(capsys, "show", "1", "--graph", "mermaid", "--select", "stale")
+    assert shown["schema"] == "orch.graph/1"
+    assert shown["format"] == "mermaid"
+    assert shown["text"].startswith("%% launch")
+    size, announcement = shown["graph"]["steps"]
+    assert size == {"name": "size", "kind": "python", "reads": [], "needs": [], "state": "stale", "cost_usd": "0"}
+    assert announcement["reads"] == ["audience", "most-words", "size"]
+    pipeline = document(capsys, "show", "launch", "--graph")["graph"]
+    assert pipeline["run"] is None
+    assert {step["state"] for step in pipeline["steps"]} == {None}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["1/size", "--graph"], ["lunch", "--graph"], ["1", "--graph", "png"], ["launch"]]
+)
+def test_what_cannot_be_drawn(arguments: list[str], finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert orch_run(["show", *arguments]) == 2
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert seen.err.count("error: ") == 1
