@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
+from threading import Lock
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -49,6 +50,7 @@ from orchestrator.values import (
     RunStatus,
     StepRow,
 )
+from tests.database_kit import databases
 
 T = TypeVar("T")
 LEASE = timedelta(seconds=31)
@@ -91,11 +93,13 @@ class Stopper:
     def __init__(self, at: int | None = None) -> None:
         self.at = at
         self.seen: list[str] = []
+        self._gate = Lock()  # on a server, units begin on many threads
 
     def __call__(self, moment: str) -> None:
-        self.seen.append(moment)
-        if len(self.seen) == self.at:
-            raise Stopped(moment)
+        with self._gate:
+            self.seen.append(moment)
+            if len(self.seen) == self.at:
+                raise Stopped(moment)
 
 
 class StopAfter:
@@ -104,11 +108,13 @@ class StopAfter:
     def __init__(self, moment: str, times: int = 1) -> None:
         self.moment = moment
         self.left = times
+        self._gate = Lock()
 
     def __call__(self, moment: str) -> None:
-        self.left -= moment == self.moment
-        if not self.left:
-            raise Stopped(moment)
+        with self._gate:
+            self.left -= moment == self.moment
+            if not self.left:
+                raise Stopped(moment)
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,12 @@ class House:
 
     @property
     def db(self) -> Path:
+        """The path that names the database; on SQLite, its file."""
         return self.folder / ".orch" / self.database
+
+    @property
+    def url(self) -> str:
+        return databases.url(self.db)
 
     def opened(self) -> tuple[Project, Settings, Graph]:
         """What a new process would read from disk; it is read again after each `write`."""
@@ -216,7 +227,7 @@ class House:
         async with engine.open_services(
             project,
             settings,
-            db=f"sqlite:///{self.db}",
+            db=self.url,
             listener=self.events.append,
             clock=self.clock,
             providers=OneProvider(project, settings, self.provider),
@@ -339,23 +350,32 @@ def check_no_gap(seen: Seen) -> None:
 
 def sql_edit(db: Path, run_id: str, step: str, text: str) -> None:
     """Give a step a new version from another process, by plain SQL, as any other program might (R018)."""
-    subprocess.run([sys.executable, "-c", _SQL_EDIT, str(db), run_id, step, text], check=True, timeout=60)
+    program = [sys.executable, "-c", _SQL_EDIT, databases.url(db), run_id, step, text]
+    subprocess.run(program, check=True, timeout=60)
 
 
 _SQL_EDIT = """
 import hashlib, sqlite3, sys, uuid
-path, run, step, text = sys.argv[1:]
-db = sqlite3.connect(path, isolation_level=None, timeout=20)
-db.execute("BEGIN IMMEDIATE")
+import psycopg
+where, run, step, text = sys.argv[1:]
+file = where.startswith("sqlite:///")
+if file:
+    db = sqlite3.connect(where.removeprefix("sqlite:///"), isolation_level=None, timeout=20)
+else:
+    db = psycopg.connect(where, autocommit=True)
+def execute(sql, *values):
+    db.execute(sql if file else sql.replace("?", "%s"), values)
+execute("BEGIN IMMEDIATE" if file else "BEGIN")
 body, new = text.encode(), str(uuid.uuid4())
 sha = hashlib.sha256(body).hexdigest()
-db.execute("INSERT INTO content (sha256, size, used_at, body, tenant, account, subject)"
-           " VALUES (?, ?, 0, ?, '-', '-', '-')", (sha, len(body), body))
-db.execute("INSERT INTO artifact (id, run_id, step, item, type, version, content, size, author, origin, parent_id,"
-           " sensitivity, created_at)"
-           " SELECT ?, a.run_id, a.step, a.item, a.type, a.version + 1, ?, ?, 'sql', 'person', a.id, a.sensitivity, 0"
-           " FROM step s JOIN artifact a ON a.id = s.head_id WHERE s.run_id = ? AND s.name = ?",
-           (new, sha, len(body), run, step))
-db.execute("UPDATE step SET head_id = ? WHERE run_id = ? AND name = ?", (new, run, step))
-db.execute("COMMIT")
+execute("INSERT INTO content (sha256, size, used_at, body, tenant, account, subject)"
+        " VALUES (?, ?, 0, ?, '-', '-', '-')", sha, len(body), body)
+execute("INSERT INTO artifact (id, run_id, step, item, type, version, content, size, author, origin, parent_id,"
+        " sensitivity, created_at)"
+        " SELECT ?, a.run_id, a.step, a.item, a.type, a.version + 1, ?, ?, 'sql', 'person', a.id, a.sensitivity, 0"
+        " FROM step s JOIN artifact a ON a.id = s.head_id WHERE s.run_id = ? AND s.name = ?",
+        new, sha, len(body), run, step)
+execute("UPDATE step SET head_id = ? WHERE run_id = ? AND name = ?", new, run, step)
+execute("COMMIT")
+db.close()
 """

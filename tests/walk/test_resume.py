@@ -32,6 +32,7 @@ from tests.walk.four_steps import PIPELINE, STEPS, Echo, four_steps, made
 from tests.walk.harness import House, Seen, StopAfter, check_no_gap, meanwhile, sql_edit
 from tests.walk.ten_steps import CALLS, IDEA, SCRIPT, TEXTS, VALUES, WORLD, ten_steps, world
 
+pytestmark = pytest.mark.usefixtures("database")
 NOW = timedelta()
 ROOT = Path(__file__).parents[2]
 
@@ -363,7 +364,7 @@ def test_S01_a_run_of_a_living_process_is_refused_and_of_a_killed_one_taken_at_o
     answers = {f"answers/{s}.json": f'[{{"text": "{s}", "delay": {30 if s == "b" else 0}}}]' for s in STEPS}
     house = House(tmp_path, PIPELINE, ScriptedProvider(root=tmp_path), files=answers, model="scripted:answers")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "ORCH_TRUST": "1"}
-    env["ORCH_MODEL"] = "scripted:answers"
+    env |= {"ORCH_MODEL": "scripted:answers", "ORCH_DB": house.url}
     orch = [sys.executable, "-m", "orchestrator"]
     first = subprocess.Popen(
         [*orch, "run", "--set", "idea=red", "--yes"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True
