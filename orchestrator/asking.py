@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from orchestrator.chain import Endpoints, Policy, Verdict, count_reasks
+from orchestrator.chain import Endpoints, Policy, Verdict
 from orchestrator.clock import Clock
 from orchestrator.errors import StepFailed, StoreError
 from orchestrator.facts import Dropped, check_facts
 from orchestrator.functions import converted
 from orchestrator.graph import Graph, Read, StepNode
 from orchestrator.ids import keyed_hash, synthetic_thread_id, variable
+from orchestrator.moves import count_reasks
 from orchestrator.output import feedback, judge, run_checks, schema_faults
 from orchestrator.project import Project
 from orchestrator.providers.base import Provider

@@ -470,6 +470,11 @@ class Pipeline(Declared):
 
         async def work(services: Services, graph: Graph) -> RunRow:
             row = await services.store.run(run)
+            if row.pipeline != graph.name:
+                raise UsageError(
+                    f"run {row.number} is one of {row.pipeline}, not of {graph.name}",
+                    hint="name the run by its number: p.resume(12)",
+                )
             return await resume_run(services, graph, row, cap_usd=cap, take_over=take_over, tools=tools, settle=settle)
 
         return self._begun(work)

@@ -32,7 +32,7 @@ from orchestrator.asking import (
     read_values,
     recorded_thread,
 )
-from orchestrator.chain import Chain, ChainStopped, ToolInDoubt, prompt_item, transcript
+from orchestrator.chain import Chain, ChainStopped, ToolInDoubt
 from orchestrator.context import build_context
 from orchestrator.context.guards import check_access
 from orchestrator.context.render import given_block
@@ -42,6 +42,7 @@ from orchestrator.declarations import mark_of
 from orchestrator.errors import BudgetExceeded, OrchError, Place, StepFailed, StoreError
 from orchestrator.graph import StepNode, Template
 from orchestrator.ids import canonical_json, sha256, synthetic_thread_id, variable
+from orchestrator.moves import prompt_item, transcript
 from orchestrator.project import OutsideProject
 from orchestrator.recalling import Recalled, Recollection, further_key, opening_key
 from orchestrator.spec import Sensitivity
@@ -114,6 +115,7 @@ class Body:
         self._effects: dict[str, asyncio.Future[Any]] = {}
         self._active: Counter[asyncio.Task[Any]] = Counter()
         self._halt: BaseException | None = None
+        self._deadline = walk.services.clock.monotonic() + walk.step.timeout
 
     @property
     def step(self) -> str:
@@ -316,7 +318,7 @@ class Body:
         chain = Chain(
             provider=self.provider,
             thread=thread.record,
-            policy=policy_of(asked.walk),
+            policy=replace(policy_of(asked.walk), deadline=self._deadline),
             check=checker(asked.walk, thread.context, self.snapshot),
             recorder=thread.recorder,
             prices=services.prices,

@@ -16,12 +16,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.declarations import Declarations, Declared, kebab, mark_of
+from orchestrator.declarations import Declarations, kebab
 from orchestrator.errors import Diagnostic, Place
 from orchestrator.faults import nearest, shown
-from orchestrator.project import OutsideProject, Project, PythonLoadError
+from orchestrator.project import OutsideProject, Project
+from orchestrator.python_loading import declared_contract, declared_in
 from orchestrator.python_pipelines import compile_pipeline
-from orchestrator.python_sources import text_of
 from orchestrator.references import Found
 from orchestrator.settings import substitute_env as substitute_env
 from orchestrator.spec import (
@@ -91,7 +91,10 @@ def load_pipeline(project: Project, path: Path) -> Loaded:
     A Python file is executed.
     """
     if path.suffix == ".py":
-        return _load_python(project, path)
+        found = declared_in(project, path)
+        if isinstance(found, Diagnostic):
+            return Loaded(None, Places(project.display(path)), path, {}, (found,))
+        return load_declared(project, found, path)
     return _loaded(project, path, _document(project, path))
 
 
@@ -99,34 +102,6 @@ def load_declared(project: Project, declared: Declarations, path: Path) -> Loade
     """The pipeline that was declared in Python; `path` is the file that references are relative to."""
     compiled = compile_pipeline(project, declared, path)
     return _loaded(project, path, compiled.document, compiled.others, compiled.live)
-
-
-def _load_python(project: Project, path: Path) -> Loaded:
-    """The one pipeline that a Python file assigns."""
-    try:
-        module = project.load_module(path)
-    except PythonLoadError as error:
-        place = Place(project.display(error.path), error.line or 0)
-        return _unreadable(project, path, Diagnostic("P223", error.message, place, error.hint, _line(project, place)))
-    except OutsideProject:
-        hint = "Move the file into the project."
-        return _unreadable(project, path, Diagnostic("P108", f"{path} is outside the project", None, hint))
-    declared = list({id(value): value for value in vars(module).values() if isinstance(value, Declared)}.values())
-    if len(declared) != 1:
-        count = "no pipeline" if not declared else f"{len(declared)} pipelines"
-        hint = 'A Python pipeline file has one: p = Pipeline("name").'
-        what = f"{project.display(path)} assigns {count}"
-        return _unreadable(project, path, Diagnostic("P301", what, Place(project.display(path)), hint))
-    return load_declared(project, declared[0].declarations, path)
-
-
-def _unreadable(project: Project, path: Path, fault: Diagnostic) -> Loaded:
-    return Loaded(None, Places(project.display(path)), path, {}, (fault,))
-
-
-def _line(project: Project, place: Place) -> str | None:
-    lines = (project.root / place.file).read_text("utf-8", "replace").splitlines() if place.line else []
-    return lines[place.line - 1] if 0 < place.line <= len(lines) else None
 
 
 def _loaded(
@@ -152,7 +127,7 @@ def load_contract(
 
     A Python file is executed: it declares the contract with `@artifact`.
     """
-    document = _declared_contract(project, path) if path.suffix == ".py" else _document(project, path)
+    document = declared_contract(project, path) if path.suffix == ".py" else _document(project, path)
     reader = SpecReader(document)
     spec = None
     if _is_mapping(document, reader, "a contract file"):
@@ -160,29 +135,6 @@ def load_contract(
         name = kebab(path.stem) if path.suffix == ".py" else path.stem
         spec = _contract(reader, document.data, (), name, steps)
     return spec, reader.located(), tuple(reader.diagnostics)
-
-
-def _declared_contract(project: Project, path: Path) -> Document:
-    """A Python file of the shelf `artifacts/` as the document it stands for."""
-    shown_name, name = project.display(path), kebab(path.stem)
-    document = Document(shown_name)
-    try:
-        module = project.load_module(path)
-    except PythonLoadError as error:
-        place = Place(project.display(error.path), error.line or 0)
-        document.report("P223", error.message, place, error.hint)
-        return document
-    marks = [(value, mark) for value in vars(module).values() if (mark := mark_of(value)) and mark.name == name]
-    if not marks:
-        hint = 'The file of a contract has a class of that name with @artifact(about="…", not_for=[…]).'
-        document.report("P230", f"{shown_name} declares no artifact type {name}", Place(shown_name), hint)
-        return document
-    cls, mark = marks[0]
-    document.text = text_of(str(path))
-    document.lines = document.text.splitlines()
-    document.places = {(): Place(shown_name, mark.place.line)}
-    document.data = {"artifact": name, "schema": f"{path.name}:{cls.__name__}", **mark.keys}
-    return document
 
 
 def _document(project: Project, path: Path) -> Document:

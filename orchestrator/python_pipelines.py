@@ -106,7 +106,7 @@ class _Compiler:
         return tuple(Document(file, text, text.splitlines()) for file, text in self.texts.items() if file != main)
 
     def _once(self, section: str, what: str, entries: Sequence[Any]) -> Iterator[Any]:
-        """The entries by name, each once; their places noted. In a notebook a cell is run again: the last one counts."""
+        """The entries by name, each once, their places noted; of a cell that is run again the last."""
         if self.declared.file is None:
             entries = list({entry.name: entry for entry in entries}.values())
         seen: dict[str, Place] = {}

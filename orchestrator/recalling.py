@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.chain import has_ended
 from orchestrator.contracts import Contract
 from orchestrator.ids import digest
+from orchestrator.moves import has_ended
 from orchestrator.store.records import EffectRow, Journal, ThreadJournal
 from orchestrator.values import CallRow, Prompt, TextItem
 

@@ -34,11 +34,12 @@ from orchestrator.asking import (
     take_snapshot,
 )
 from orchestrator.body import Body, calls_of
-from orchestrator.chain import Chain, ChainStopped, Finished, ToolInDoubt, count_reasks
+from orchestrator.chain import Chain, ChainStopped, Finished, ToolInDoubt
 from orchestrator.context import build_context
 from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, StepFailed, StoreError
 from orchestrator.facts import FactsResult, check_facts
 from orchestrator.graph import Graph, StepNode
+from orchestrator.moves import count_reasks
 from orchestrator.output import run_checks, schema_faults, too_large
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
 from orchestrator.store.records import Fenced

@@ -1,0 +1,122 @@
+"""What a thread's recorded calls say: which of them count, what the thread holds, what comes next. Pure.
+
+A chain keeps no state beside its calls. Whether the list was made a second ago or by a process that is dead since, it
+says the same; so a resumed attempt is no special case. See `orchestrator.chain` for the table of moves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.values import CallRow, CallSource, Item, Prompt, TextItem, ToolOutput
+
+# What a call contributes to the thread. All others are redone from their parent and leave no trace in the context.
+TRANSCRIPT: Final = frozenset({"accepted", "tools", "reask", "rejected"})
+REPLAY_REASONS: Final = frozenset({"chain_lost", "chain_unsupported", "unanswered_call"})
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    source: CallSource
+    items: tuple[Item, ...]
+    replay: str = ""  # why this call must be replayed; empty = as the endpoint allows
+    cap_factor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    call: CallRow
+
+
+def next_move(calls: Sequence[CallRow], opening: Sequence[Item], source: CallSource = "NEXT_STEP") -> Send | Answer:
+    """What comes after these calls. One that is `accepted` or `rejected` ends a question; the next one opens then."""
+    if not calls or has_ended(calls[-1]):
+        return Send(source, tuple(opening))
+    last = calls[-1]
+    if last.done is not None and last.done.outcome == "tools":
+        return Answer(last)
+    if last.done is not None and last.done.outcome == "reask":
+        return Send("REASK", last.done.follow)
+    tries = turn(calls)
+    reason = next((reason for call in tries if (reason := _replay_reason(call))), "")
+    return Send(last.sent.source, last.sent.items, reason, 2 if any(map(is_cut_off, tries)) else 1)
+
+
+def has_ended(call: CallRow) -> bool:
+    """Whether this call is the last of its question."""
+    return call.done is not None and call.done.outcome in ("accepted", "rejected")
+
+
+def question(calls: Sequence[CallRow]) -> tuple[CallRow, ...]:
+    """The calls of the question under way: all after the last one that ended a question."""
+    return tuple(calls[max((at + 1 for at, call in enumerate(calls) if has_ended(call)), default=0) :])
+
+
+def standing(calls: Sequence[CallRow]) -> tuple[CallRow, ...]:
+    """The calls that count: from the last one on that began the thread anew."""
+    return tuple(calls[max((at for at, call in enumerate(calls) if call.sent.source == "REBUILD"), default=0) :])
+
+
+def turn(calls: Sequence[CallRow]) -> tuple[CallRow, ...]:
+    """The tries of the turn under way: all calls after the last one that the thread holds.
+
+    What one of them has found out (the chain is lost, the cap too low) holds for those after it, also over a restart.
+    """
+    start = max((at + 1 for at, call in enumerate(calls) if in_transcript(call)), default=0)
+    return tuple(calls[start:])
+
+
+def is_cut_off(call: CallRow) -> bool:
+    return call.done is not None and call.done.outcome == "cut_off"
+
+
+def _replay_reason(call: CallRow) -> str:
+    if call.done is None:
+        return ""
+    if call.done.outcome == "discarded" or call.done.reason in REPLAY_REASONS:
+        return call.done.reason
+    return ""
+
+
+def in_transcript(call: CallRow) -> bool:
+    return call.done is not None and call.done.outcome in TRANSCRIPT
+
+
+def transcript(calls: Sequence[CallRow]) -> tuple[Item, ...]:
+    """Everything the thread holds: what was sent and answered, in order; what replay resends."""
+    kept = [c for c in standing(calls) if in_transcript(c)]
+    return tuple(item for c in kept if c.done for item in (*c.sent.items, *c.done.items))
+
+
+def head(calls: Sequence[CallRow], synthetic: str) -> str:
+    """The id the next call chains on: the last completed response, or the thread's synthetic id."""
+    for call in reversed(standing(calls)):
+        if in_transcript(call) and call.done and call.done.response_id:
+            return call.done.response_id
+    return synthetic
+
+
+def last_input_tokens(calls: Sequence[CallRow]) -> int:
+    kept = [c.done for c in reversed(standing(calls)) if in_transcript(c)]
+    return next((done.usage.input_tokens for done in kept if done and done.usage), 0)
+
+
+def count_reasks(calls: Sequence[CallRow]) -> int:
+    return sum(1 for c in calls if c.done and c.done.outcome == "reask")
+
+
+def prompt_item(prompt: Prompt) -> TextItem:
+    """The message that opens a thread."""
+    return TextItem(tuple(part for block in prompt.blocks for part in block.parts))
+
+
+def item_text(item: Item) -> str:
+    """What an item weighs, as text."""
+    if isinstance(item, TextItem):
+        return item.text
+    if isinstance(item, ToolOutput):
+        return item.output
+    return json.dumps(dict(item.data), ensure_ascii=False)
