@@ -50,6 +50,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "history": _entry("history", "history", "List the versions of an artifact: by whom, from what, what changed."),
     "edit": _entry("edit", "edit", "Replace an artifact by a new version."),
     "restore": _entry("restore", "restore", "Make an earlier version of an artifact the current one again."),
+    "export": _entry("export", "export", "Write a run as a folder with a report, or one artifact as a file."),
     "rerun": _entry("run", "rerun", "Run again from a step, as a new run that shares what is unchanged."),
     "runs": _entry("show", "runs", "List the runs of this project."),
     "explain": _entry("explain", "explain", "Explain a code of orch check, such as P101; without one, list them all."),

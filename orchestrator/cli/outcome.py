@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,14 +40,21 @@ async def input_values(store: Store, run: RunRow, steps: Sequence[StepRow], grap
 
 
 def value_of(artifact: Artifact, graph: Graph | None) -> Any:
-    """A body as JSON data or text, read by its contract; without the contract as what it looks like."""
+    """A body as JSON data or text, read by its contract; without the contract as what it looks like.
+
+    Bytes that are no text are `{"base64": "…"}`: every value here can stand in a document.
+    """
     name = artifact.version.step
     node = None if graph is None else graph.steps.get(name) or graph.inputs.get(name)
-    if node is not None and node.contract.name == artifact.version.contract:
+    known = node is not None and node.contract.name == artifact.version.contract
+    if node is not None and known and node.contract.form == "json":
         return node.contract.load(artifact.body)
-    text = artifact.body.decode("utf-8", errors="replace")
     try:
-        return json.loads(text)
+        text = artifact.body.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(artifact.body).decode()}
+    try:
+        return text if known else json.loads(text)
     except ValueError:
         return text
 

@@ -1,8 +1,7 @@
 """What people read: one console, foreign text made harmless, and small numbers written the same way everywhere.
 
 Everything that a model, a file or a server wrote is foreign. It reaches the terminal without markup, without
-highlighting, and with its control, C1 and bidirectional characters spelled out, so that it can neither move the
-cursor nor reorder a line (S27).
+highlighting, and with its dangerous characters spelled out (`visible`).
 """
 
 from __future__ import annotations
@@ -10,38 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import unicodedata
 from decimal import Decimal
 from typing import IO, TYPE_CHECKING
+
+from orchestrator.foreign import visible as visible
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
-
-# Cf holds joiners that real scripts need; only those that reorder text or hide a line end are spelled out.
-_REORDERING = frozenset("\u061c\u200e\u200f\u2028\u2029\ufeff") | {
-    chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-}
-_KEPT = frozenset("\n\t")
-
-
-def visible(text: str, *, one_line: bool = False) -> str:
-    """Foreign text for a terminal: dangerous characters spelled out; line ends stay unless `one_line`."""
-    text = " ".join(text.split()) if one_line else text.replace("\r\n", "\n")
-    return "".join(_spelled(char) if _dangerous(char) else char for char in text)
-
-
-def _dangerous(char: str) -> bool:
-    if char in _KEPT:
-        return False
-    return char in _REORDERING or unicodedata.category(char) in ("Cc", "Cs")
-
-
-def _spelled(char: str) -> str:
-    code = ord(char)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def console(*, stderr: bool = False, file: IO[str] | None = None, width: int | None = None) -> Console:

@@ -15,6 +15,7 @@ import pytest
 
 from orchestrator.cli.app import run as orch_run
 from orchestrator.engine import edit_artifact
+from orchestrator.ids import sha256
 from orchestrator.values import ArtifactVersion, FactBasis
 from tests.walk.four_steps import four_steps
 
@@ -301,3 +302,67 @@ def test_a_program_says_which_version_its_edit_is_of(project: Path, say: Say, do
     assert "at version 2, not 1" in error["message"]
     assert document("show", "1/key-points")["artifact"]["value"]["headline"] == "One"
     assert "no version 9" in say("edit", "1/key-points", "--set", "headline=Two", "--base", "9", code=2)
+
+
+# --- export -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_exported_as_a_folder(project: Path, say: Say, document: Document) -> None:
+    say("edit", "1/key-points", "--set", "headline=CSV at last")
+    found = document("export", "1", "--to", "out/launch")
+    assert (found["schema"], found["to"]) == ("orch.export/1", "out/launch")
+    folder = project / "out" / "launch"
+    assert {one["path"] for one in found["files"]} == {
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()
+    }
+    assert folder.stat().st_mode & 0o777 == 0o700
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="ascii"))
+    assert manifest["run"] == document("show", "1")["run"]
+    entries = {entry["name"]: entry for entry in manifest["artifacts"]}
+    assert [entries[name]["file"] for name in ("notes", "key-points", "announcement")] == [
+        "inputs/notes.txt",
+        "steps/key-points.json",
+        "steps/announcement.md",
+    ]
+    points = document("show", "1/key-points")["artifact"]
+    assert json.loads((folder / "steps/key-points.json").read_text(encoding="utf-8")) == points["value"]
+    for name in ("version", "author", "origin", "parent", "about", "not_for", "sha256"):
+        assert entries["key-points"][name] == points[name]
+    assert (folder / "steps/key-points.points.csv").read_text(encoding="utf-8").startswith("what,gain\n")
+    assert "CSV at last" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_an_artifact_is_exported_as_the_bytes_it_is(project: Path, say: Say, document: Document) -> None:
+    assert "wrote announcement.md" in say("export", "1/announcement")
+    say("export", "1/key-points", "--csv", "--to", "points.csv")
+    body = (project / "announcement.md").read_bytes()
+    assert body.startswith(b"# Export your invoices as CSV\n")
+    assert sha256(body) == document("show", "1/announcement")["artifact"]["sha256"]
+    assert (project / "announcement.md").stat().st_mode & 0o777 == 0o600
+    assert (project / "points.csv").read_bytes().startswith(b"what,gain\r\n")
+    assert say("export", "1/announcement@1", "--to", "-") == body.decode()
+
+
+def test_an_export_overwrites_nothing_and_leaves_nothing_half_written(
+    project: Path, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "run-1").mkdir()
+    say("export")
+    before = sorted(path.name for path in project.iterdir())
+    assert "there already" in say("export", "1", code=2)
+    say("export", "1/announcement")
+    assert "there already" in say("export", "1/announcement", code=2)
+    assert "no list of objects" in say("export", "1/size", "--csv", code=2)
+    assert "as a folder" in say("export", "1", "--csv", code=2)
+    (project / "file").write_text("", encoding="utf-8")
+    assert "cannot be written" in say("export", "1", "--to", "file/x", code=3)
+    write = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if path.name == "announcement.md":
+            raise OSError(28, "No space left on device")
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert "no space left" in say("export", "1", "--to", "second", code=3)
+    assert sorted(path.name for path in project.iterdir()) == sorted([*before, "announcement.md", "file"])
