@@ -66,10 +66,12 @@ MAX_KEY: Final = 200
 
 @dataclass
 class BodyThread:
-    """One thread of a body. Nothing of it exists until the first question is asked."""
+    """One thread of a body. Nothing of it exists until the first question is asked. `place` counts those without a
+    name, in the order in which the body made them."""
 
     body: Body
     given_name: str | None
+    place: int
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     record: ThreadRecord | None = None
     recalled: Recalled | None = None
@@ -160,7 +162,8 @@ class Body:
     # --- asking
 
     def open(self, name: str | None) -> BodyThread:
-        thread = BodyThread(self, name)
+        place = 1 + sum(thread.given_name is None for thread in self.threads)
+        thread = BodyThread(self, name, place)
         self.threads.append(thread)
         return thread
 
@@ -280,7 +283,7 @@ class Body:
             settings = {"effort": step.model.effort, "max_output_tokens": step.model.max_output_tokens}
             thread.record = ThreadRecord(
                 id=synthetic_thread_id(walk.run.session_id),
-                name=thread.given_name or self.past.number(),
+                name=thread.given_name or self.past.number(thread.place),
                 provider=traits.name,
                 model=step.model.model,
                 base_url=traits.base_url,

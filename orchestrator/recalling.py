@@ -91,13 +91,12 @@ class Recollection:
                 return Recalled(thread, questions(thread.calls))
         return None
 
-    def number(self) -> str:
-        """A name for a thread without one: its number among them, never one that is taken."""
-        count = 1
-        while str(count) in self.names:
-            count += 1
-        self.names.add(str(count))
-        return str(count)
+    def number(self, place: int) -> str:
+        """A name for a thread without one: its place among those of the body, or the next number that is free."""
+        while str(place) in self.names:
+            place += 1
+        self.names.add(str(place))
+        return str(place)
 
 
 def given_name(name: str, settings: Mapping[str, Any]) -> str | None:

@@ -315,6 +315,20 @@ async def found(ctx: Ctx, idea: str) -> Findings:
     assert [call.sent.previous for call in calls[1:]] == [call.response_id for call in calls[:-1]]
 
 
+def test_threads_without_a_name_are_numbered_as_the_body_made_them(tmp_path: Path) -> None:
+    """So that written answers find their thread, whichever is ready first."""
+    body = """
+@p.step
+async def found(ctx: Ctx, idea: str) -> Findings:
+    notes = await asyncio.gather(*(ctx.ask(Note, f"Question {n}. " + "long " * 2000 * (n % 3)) for n in range(1, 9)))
+    return Findings(lines=[note.text for note in notes])
+"""
+    script = {f"found/{n}": [{"json": {"text": str(n)}}] for n in range(2, 9)}
+    study = house(tmp_path, body, {"found": [{"json": {"text": "1"}}], **script})
+
+    assert asyncio.run(study.run(IDEA)).value("found") == {"lines": [str(n) for n in range(1, 9)]}
+
+
 # --- what is asked ----------------------------------------------------------------------------------------------------
 
 
