@@ -23,7 +23,7 @@ from orchestrator.declarations import kebab, mark_of
 from orchestrator.errors import Diagnostic, Place, StepFailed
 from orchestrator.ids import canonical_json, digest
 from orchestrator.references import Found, ReferenceFault, load_reference
-from orchestrator.rules import SchemaFault, json_schema_faults, pydantic_faults
+from orchestrator.rules import SchemaFault, dumped, json_schema_faults, non_finite, pydantic_check
 from orchestrator.sent_schema import strict, unsendable
 from orchestrator.spec import (
     SCALAR_INPUTS,
@@ -73,33 +73,35 @@ class Contract:
 
         Raises StepFailed where a validator of the project raises anything but ValueError.
         """
-        if self.form != "json":
-            return self._text_faults(value)
-        try:
-            data = self._data(value)
-        except ValueError as error:
-            return (SchemaFault("$", str(error), None),)
-        if self.model is not None:
-            with self._blamed():
-                return pydantic_faults(self.model, data)
-        return json_schema_faults(self.schema or {}, data)
+        return self._checked(value)[1]
 
     def normalise(self, value: Any) -> Any:
         """The value as it is stored: JSON data with keys in declared order, defaults filled in by a model.
 
         Raises ValueError where `faults` finds any.
         """
-        faults = self.faults(value)
+        data, faults = self._checked(value)
         if faults:
             raise ValueError("; ".join(f"{fault.path} {fault.rule}" for fault in faults))
+        return schemas.ordered(data, self.schema or {}) if self.form == "json" else data
+
+    def _checked(self, value: Any) -> tuple[Any, tuple[SchemaFault, ...]]:
+        """The value as data, and what is wrong with it; where anything is, the data is of no use."""
         if self.form != "json":
-            return value
-        data = self._data(value)
-        if self.model is not None:
-            with self._blamed():
-                instance = self.model.model_validate_json(canonical_json(data, indent=None))
-                data = instance.model_dump(mode="json", by_alias=True, round_trip=True)
-        return schemas.ordered(data, self.schema or {})
+            return value, self._text_faults(value)
+        try:
+            data = self._data(value)
+        except ValueError as error:
+            return None, (SchemaFault("$", str(error), None),)
+        if self.model is None:
+            return data, json_schema_faults(self.schema or {}, data)
+        with self._blamed():
+            instance, faults = pydantic_check(self.model, data)
+            written = None if instance is None else dumped(instance)
+        if faults:
+            return None, faults
+        at = non_finite(written)  # a model takes "nan" for a number
+        return (None, (SchemaFault(at[0], "must be a finite number", at[1]),)) if at else (written, ())
 
     def dump(self, value: Any) -> bytes:
         """The canonical bytes of a value. Raises ValueError where `faults` finds any."""
@@ -142,7 +144,7 @@ class Contract:
     def _data(self, value: Any) -> Any:
         """JSON data of a value, without the nulls that stand for left-out properties. Raises ValueError."""
         if isinstance(value, BaseModel):
-            value = value.model_dump(mode="json", by_alias=True, round_trip=True)
+            value = dumped(value)
         canonical_json(value)
         return schemas.without_nulls(value, self.schema or {})
 
@@ -300,6 +302,14 @@ def _model_schema(ref: str, found: Found) -> _Schema:
     lost = _renamed(schema, written)
     if lost:
         raise _Fault("P233", f"{ref}.{lost} is read and written under two names", "give it one `alias=`")
+    if found_union := schemas.multiplying(schema):
+        path, names = found_union
+        raise _Fault(
+            "P233",
+            f"{ref}: each of {' and '.join(names)} can hold all of them again ({path}), and checking a deep value "
+            "would try every combination",
+            'give the union a discriminator: Field(discriminator="kind"), with a Literal field of that name in each',
+        )
     return _Schema("json", schema, model, found.code)
 
 

@@ -19,6 +19,8 @@ from uuid import UUID
 
 SYNTHETIC_PREFIX = "synthetic_"
 MAX_DEPTH = 64
+MAX_DIGITS = 4000  # of a number; Python itself refuses to read or write more than 4,300, in words that help nobody
+_TOO_LONG = 10**MAX_DIGITS
 
 
 def uuid7() -> str:
@@ -55,7 +57,8 @@ def keyed_hash(key: bytes, *parts: str) -> str:
 def canonical_json(value: Any, *, indent: int | None = 2) -> bytes:
     """JSON data as UTF-8 bytes: equal values, equal bytes. Keys keep their order: sort or order them by schema first.
 
-    Raises ValueError for what JSON cannot hold: NaN, infinities, lone surrogates, nesting deeper than 64.
+    Raises ValueError for what JSON cannot hold, or no reader takes: NaN, infinities, lone surrogates, nesting deeper
+    than 64, whole numbers of more than 4,000 digits.
     """
     return json.dumps(_plain(value, 0), ensure_ascii=False, allow_nan=False, indent=indent).encode("utf-8")
 
@@ -84,7 +87,11 @@ def _plain(value: Any, depth: int) -> Any:
         return {_key(k): _plain(v, depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(v, depth + 1) for v in value]
-    if value is None or isinstance(value, bool | int):
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if abs(value) >= _TOO_LONG:
+            raise ValueError(f"a number of more than {MAX_DIGITS:,} digits")
         return value
     raise ValueError(f"{type(value).__name__} is not JSON data")
 

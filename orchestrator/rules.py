@@ -4,27 +4,36 @@ A model that is told "$.cost must be a number, got "12k"" mends it in one re-ask
 should be a valid number, unable to parse string") and its stack of union branches do not help. So the faults of
 pydantic and of jsonschema become one kind of sentence here, and alternatives of a union become one fault: "must be a
 number or null".
+
+A value may be hostile, or just wrong in a way that an author did not think of: checking it takes time in proportion to
+its size. Alternatives of a union that cannot fit are dropped at a glance, lest each level of a tree double the work;
+entries are compared by their form and not each with each; what still multiplies is given up (S25).
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, is_dataclass
 from datetime import datetime
+from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from orchestrator import schemas
+from orchestrator.ids import canonical_json
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError as JsonSchemaError
 
 MAX_FAULTS: Final = 50
+MAX_REFERENCES: Final = 100_000  # followed for one value; every way to multiply work goes through a reference
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +128,58 @@ _PYDANTIC: Final[Mapping[str, str]] = {
 
 def pydantic_faults(model: type[BaseModel], value: Any) -> tuple[SchemaFault, ...]:
     """All faults of JSON data under a pydantic model."""
+    return pydantic_check(model, value)[1]
+
+
+def pydantic_check(model: type[BaseModel], value: Any) -> tuple[BaseModel | None, tuple[SchemaFault, ...]]:
+    """JSON data as an instance of a pydantic model, or all its faults."""
     try:
-        model.model_validate_json(json.dumps(value, ensure_ascii=False))
+        return model.model_validate_json(json.dumps(value, ensure_ascii=False)), ()
     except ValidationError as error:
-        return faults_of(error, value)
-    return ()
+        return None, faults_of(error, value)
+
+
+def dumped(instance: BaseModel) -> Any:
+    """An instance as JSON data. A set is written in the order of its entries' text: its own differs between processes,
+    and equal values must be equal bytes."""
+    data = instance.model_dump(mode="json", by_alias=True, round_trip=True)
+    return _sets_in_order(instance, data)
+
+
+def _sets_in_order(value: Any, data: Any) -> Any:
+    """`data` with its lists sorted where `value`, of which it was written, holds a set."""
+    if isinstance(value, RootModel):
+        return _sets_in_order(value.root, data)
+    if isinstance(data, dict):
+        parts = _parts(value, data)
+        return {key: _sets_in_order(parts.get(key), item) for key, item in data.items()}
+    if isinstance(value, list | tuple) and isinstance(data, list) and len(value) == len(data):
+        return [_sets_in_order(inner, item) for inner, item in zip(value, data, strict=True)]
+    if isinstance(value, set | frozenset) and isinstance(data, list):
+        return sorted(data, key=lambda item: json.dumps(item, ensure_ascii=False, sort_keys=True))
+    return data
+
+
+def _parts(value: Any, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What stands behind the keys of an object: fields, or a mapping's values in its order."""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields.items()
+        return {info.serialization_alias or name: value.__dict__.get(name) for name, info in fields}
+    if is_dataclass(value) and not isinstance(value, type):
+        return vars(value) if hasattr(value, "__dict__") else {}
+    if isinstance(value, Mapping) and len(value) == len(data):
+        return dict(zip(data, value.values(), strict=True))
+    return {}
+
+
+def non_finite(data: Any, path: tuple[str | int, ...] = ()) -> tuple[str, Any] | None:
+    """Where JSON data holds a number that is none, and which; None where it holds none."""
+    if isinstance(data, float):
+        return None if math.isfinite(data) else (json_path(path), str(data))
+    if isinstance(data, dict | list):
+        entries = data.items() if isinstance(data, dict) else enumerate(data)
+        return next((found for key, item in entries if (found := non_finite(item, (*path, key)))), None)
+    return None
 
 
 def faults_of(error: ValidationError, value: Any) -> tuple[SchemaFault, ...]:
@@ -197,9 +253,31 @@ _COMPARED: Final[Mapping[str, str]] = {
 }
 
 
+@dataclass(slots=True)
+class _Visit:
+    """One value on its way through one schema."""
+
+    root: Mapping[str, Any]
+    references: int = 0
+
+
+_visit: ContextVar[_Visit] = ContextVar("_visit")
+
+
+class _Endless(Exception):
+    """More references were followed than any honest value needs."""
+
+
 def json_schema_faults(schema: Mapping[str, Any], value: Any) -> tuple[SchemaFault, ...]:
     """All faults of JSON data under an inline JSON Schema (draft 2020-12; no reference leaves it)."""
-    errors = sorted(_validator(schema).iter_errors(value), key=lambda error: [str(p) for p in error.absolute_path])
+    token = _visit.set(_Visit(schema))
+    try:
+        found = list(_validator(schema).iter_errors(value))
+    except _Endless:
+        return (SchemaFault("$", "is nested in too many ways to be checked; nest it less", value),)
+    finally:
+        _visit.reset(token)
+    errors = sorted(found, key=lambda error: [str(p) for p in error.absolute_path])
     return _merged(fault for error in errors for fault in _json_schema_fault(error))
 
 
@@ -210,8 +288,8 @@ def _validator(schema: Mapping[str, Any]) -> Any:
 
 @cache
 def _dialect() -> tuple[Any, Any, Any]:
-    """Draft 2020-12 with linear-time patterns, the formats that need no extras, and nothing to fetch from. Made once:
-    building a validator class takes longer than most validations."""
+    """Draft 2020-12 with keywords that take linear time, the formats that need no extras, and nothing to fetch from.
+    Made once: building a validator class takes longer than most validations."""
     from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.exceptions import ValidationError as Error
     from jsonschema.validators import extend
@@ -221,11 +299,72 @@ def _dialect() -> tuple[Any, Any, Any]:
         if isinstance(instance, str) and not schemas.pattern_matches(rule, instance):
             yield Error(f"{instance!r} does not match {rule!r}")
 
+    def multiple_of(validator: Any, rule: Any, instance: Any, schema: Any) -> Iterator[Error]:
+        if validator.is_type(instance, "number") and Fraction(str(instance)) % Fraction(str(rule)):
+            yield Error(f"{instance!r} is not a multiple of {rule}")
+
+    def unique_items(validator: Any, rule: bool, instance: Any, schema: Any) -> Iterator[Error]:
+        if rule and isinstance(instance, list) and len(set(map(_form, instance))) < len(instance):
+            yield Error("entries are not unique")
+
+    def union(standard: Any) -> Any:
+        def check(validator: Any, options: Any, instance: Any, schema: Any) -> Iterator[Error]:
+            yield from standard(validator, _worth_a_look(validator, options, instance), instance, schema)
+
+        return check
+
+    def reference(validator: Any, ref: str, instance: Any, schema: Any) -> Iterator[Error]:
+        visit = _visit.get()
+        visit.references += 1
+        if visit.references > MAX_REFERENCES:
+            raise _Endless
+        yield from known["$ref"](validator, ref, instance, schema)
+
     formats = FormatChecker(formats=("date", "email", "ipv4", "ipv6", "uuid"))  # what can be checked without extras
     formats.checks("date-time", raises=ValueError)(_is_datetime)
-    linear: Any = extend(Draft202012Validator, {"pattern": pattern})  # type: ignore[no-untyped-call]
+    known: Any = Draft202012Validator.VALIDATORS
+    own: dict[str, Any] = {
+        "pattern": pattern,
+        "multipleOf": multiple_of,
+        "uniqueItems": unique_items,
+        "$ref": reference,
+    }
+    own |= {name: union(known[name]) for name in ("anyOf", "oneOf")}
+    linear: Any = extend(Draft202012Validator, own)  # type: ignore[no-untyped-call]
     registry: Registry[Any] = Registry()  # empty: nothing is ever fetched
     return linear, formats, registry
+
+
+def _worth_a_look(validator: Any, options: Sequence[Any], instance: Any) -> Sequence[Any]:
+    """The alternatives that a value may follow, by its type, constants and required fields alone; where it follows
+    none, what of all of them can be said without looking further down."""
+    if not isinstance(instance, list | dict):
+        return options
+    root = _visit.get().root
+    glances = [_glance(option, root) for option in options]
+    fitting = [
+        option for option, at in zip(options, glances, strict=True) if validator.evolve(schema=at).is_valid(instance)
+    ]
+    return fitting or glances
+
+
+_AT_A_GLANCE: Final = ("type", "const", "enum", "required")
+
+
+def _glance(schema: Any, root: Mapping[str, Any]) -> Any:
+    """What a schema says of a value itself and of its fields' constants; a value it refuses, the schema refuses too."""
+    if not isinstance(schema, Mapping):
+        return schema
+    schema = schemas.resolve(schema, root)
+    said = {key: schema[key] for key in _AT_A_GLANCE if key in schema}
+    fields = {name: child for name, child in (schema.get("properties") or {}).items() if isinstance(child, Mapping)}
+    told = {name: {key: child[key] for key in ("const", "enum") if key in child} for name, child in fields.items()}
+    return {**said, "properties": {name: child for name, child in told.items() if child}}
+
+
+def _form(value: Any) -> bytes:
+    """Equal values, equal bytes, whatever the order of keys."""
+    return canonical_json(schemas.ordered(value, {}), indent=None)
 
 
 def _is_datetime(value: object) -> bool:

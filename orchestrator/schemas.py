@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
-from orchestrator.ids import MAX_DEPTH
+from orchestrator.ids import MAX_DEPTH, MAX_DIGITS
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError as JsonSchemaError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 Schema = Mapping[str, Any]
 
 MAX_JSON_BYTES: Final = 20_000_000
-MAX_DIGITS: Final = 4000  # Python itself refuses longer ones, in words that help nobody
 FACT_MARK: Final = "fact_of"
 
 _UNSUPPORTED: Final[Mapping[str, str]] = {
@@ -59,7 +59,9 @@ def parse_json(text: str) -> Any:
     if len(text) > MAX_JSON_BYTES:
         raise ValueError(f"longer than {MAX_JSON_BYTES} characters")
     try:
-        value = json.loads(text, parse_constant=_no_constant, parse_int=_integer, object_pairs_hook=_unique)
+        value = json.loads(
+            text, parse_constant=_no_constant, parse_int=_integer, parse_float=_number, object_pairs_hook=_unique
+        )
     except RecursionError as error:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from error
     except json.JSONDecodeError as error:
@@ -72,6 +74,15 @@ def _integer(text: str) -> int:
     if len(text) > MAX_DIGITS:
         raise ValueError(f"a number of {len(text):,} digits")
     return int(text)
+
+
+def _number(text: str) -> float:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(text):,} digits")
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:40]} is too large for a number")
+    return value
 
 
 def _no_constant(word: str) -> Any:
@@ -308,6 +319,42 @@ def _loops_from(schema: Any, root: Schema, above: tuple[int, ...]) -> bool:
     if isinstance(schema.get("$ref"), str):
         in_place.append(_target(schema["$ref"], root))
     return any(_loops_from(option, root, inside) for option in in_place)
+
+
+def multiplying(root: Schema) -> tuple[str, tuple[str, ...]] | None:
+    """A union whose alternatives lead back to it, so that a validator which tries them all doubles its work at every
+    level of a value: its path and what the alternatives are called. A union with a discriminator tries one."""
+    for path, schema in walk(root):
+        own = _alternatives(schema, root)
+        around = [name for name, option in own.items() if _leads_to(option, set(own), root)]
+        if len(around) > 1:
+            return path, tuple(around)
+    return None
+
+
+def _alternatives(schema: Schema, root: Schema) -> dict[str, Schema]:
+    """The objects of a union without a discriminator, by the end of the reference that names each."""
+    if "discriminator" in schema:
+        return {}
+    options = [option for key in ("anyOf", "oneOf") for option in schema.get(key) or () if isinstance(option, Mapping)]
+    named = {str(option.get("$ref", "")).rpartition("/")[2]: resolve(option, root) for option in options}
+    return {name: option for name, option in named.items() if name and has_type(option, "object")}
+
+
+def _leads_to(schema: Schema, names: set[str], root: Schema) -> bool:
+    """Whether below a schema stands a union of at least two of these alternatives."""
+    seen: set[int] = set()
+    waiting = [schema]
+    while waiting:
+        for _, inner in walk(waiting.pop()):
+            if id(inner) in seen:
+                continue
+            seen.add(id(inner))
+            if len(names & _alternatives(inner, root).keys()) > 1:
+                return True
+            if "$ref" in inner:
+                waiting.append(resolve(inner, root))
+    return False
 
 
 @functools.lru_cache(maxsize=512)

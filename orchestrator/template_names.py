@@ -62,11 +62,17 @@ def template_faults(
 
 
 def _faults(text: str, tree: nodes.Template, check: _Check) -> tuple[TemplateFault, ...]:
-    from jinja2 import TemplateSyntaxError, meta
+    from jinja2 import TemplateSyntaxError
+    from jinja2.meta import TrackingCodeGenerator
+
+    from orchestrator.templates import _environment
 
     faults = [*check.structure(tree), *check.slots(tree)]
+    tracking = TrackingCodeGenerator(_environment())
+    tracking.optimizer = None  # it would compute what is constant
     try:
-        names = meta.find_undeclared_variables(tree) - {*SLOTS, *HELPERS}
+        tracking.visit(tree)
+        names = tracking.undeclared_identifiers - {*SLOTS, *HELPERS}
     except TemplateSyntaxError as error:  # a filter or test that does not exist
         names = set()
         faults.append(TemplateFault("P212", f"the template cannot be used: {error.message}", None, error.lineno))

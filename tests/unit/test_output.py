@@ -95,6 +95,8 @@ def test_one_fence_around_the_whole_answer_is_taken_off(text: str) -> None:
         ("[" * 70 + "]" * 70, "deeper than 64"),
         ("[" * 100_000, "deeper than 64"),
         ('{"cost": ' + "9" * 5000 + "}", "digits"),
+        ('{"cost": 0.' + "9" * 5000 + "}", "digits"),
+        ('{"cost": 1e999, "currency": "EUR"}', "1e999 is too large for a number"),
     ],
 )
 def test_what_is_not_strictly_json_is_never_repaired(text: str, reason: str) -> None:
@@ -103,9 +105,8 @@ def test_what_is_not_strictly_json_is_never_repaired(text: str, reason: str) -> 
     assert reason in fault.feedback
 
 
-@pytest.mark.parametrize("text", ['{"cost": 1e999, "currency": "EUR"}', '{"cost": 1, "currency": "\\ud800"}'])
-def test_numbers_without_end_and_lone_surrogates_are_faults(text: str) -> None:
-    assert [fault.kind for fault in judged(text).faults] == ["schema"]
+def test_a_lone_surrogate_is_a_fault() -> None:
+    assert [fault.kind for fault in judged('{"cost": 1, "currency": "\\ud800"}').faults] == ["schema"]
 
 
 def test_A4_all_schema_faults_are_told_at_once_with_field_value_and_rule() -> None:
