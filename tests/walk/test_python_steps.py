@@ -468,6 +468,41 @@ async def found(ctx: Ctx, idea: str) -> Findings:
     assert [call.done for call in late] == [None], "a question that was under way ends with its step"
 
 
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("await ctx.ask(Note)", "no_task"),
+        ('await ctx.ask(Note, "x", template=idea)', "no_task"),
+        ('await ctx.ask(Note, template="no" + "where.md.j2")', "no_template"),
+        ('await ctx.ask(dict, "x")', "unsendable"),
+        ('await ctx.ask(Loose, "x")', "unsendable"),
+        ('await ctx.ask(Note, "x", given=object())', "no_quote"),
+        ('await ctx.once("a=b", tuple)', "effect_key"),
+        ('await ctx.once("", tuple)', "effect_key"),
+        ('await ctx.once("key", object)', "effect_result"),
+    ],
+)
+def test_what_cannot_be_asked_or_done_is_said_and_nothing_is_sent(tmp_path: Path, line: str, code: str) -> None:
+    body = f"""
+class Loose(BaseModel):
+    anything: dict[str, int]
+
+
+@p.step
+async def found(ctx: Ctx, idea: str) -> Findings:
+    {line}
+    return Findings(lines=[])
+"""
+    study = house(tmp_path, body, {"found": []})
+
+    seen = asyncio.run(study.run(IDEA))
+
+    error = seen.steps["found"].error
+    assert error is not None
+    assert error.code == code
+    assert study.requests() == []
+
+
 # --- the step's rules hold for what is returned -----------------------------------------------------------------------
 
 
