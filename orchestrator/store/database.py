@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection
@@ -73,6 +74,10 @@ class Database(Protocol):
 
     def damage(self, connection: Connection) -> list[str]:
         """What is wrong with the database itself, as sentences."""
+        ...
+
+    def copy_to(self, target: Path) -> int:
+        """A whole copy in a new file, whoever writes meanwhile; its size in bytes. Raises UsageError for a server."""
         ...
 
     def close(self) -> None: ...

@@ -100,6 +100,11 @@ class Embedded:
             *(f"a row of {row[0]} refers to a missing row of {row[2]}" for row in dangling),
         ]
 
+    def copy_to(self, target: Path) -> int:
+        from orchestrator.store.copying import copy_file
+
+        return copy_file(self.path, target)
+
     def close(self) -> None:
         self.connection.close()
         self._dispose()

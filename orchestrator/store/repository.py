@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Final, Literal, TypeVar
 
 from sqlalchemy import Connection
@@ -311,6 +312,13 @@ class Store:
             return problems(reading, self._database.damage(reading.session.connection()))
 
         return await self._list(look)
+
+    async def back_up(self, target: Path) -> int:
+        """Copy the whole database, all scopes, into a new file that its owner alone may read; its size in bytes.
+
+        Raises UsageError where the file exists or the database is on a server, StoreError where it cannot be written.
+        """
+        return await self._in_thread(partial(self._database.copy_to, target))
 
     # --- how ---
 

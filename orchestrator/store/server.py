@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -24,7 +25,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from orchestrator.errors import StoreError
+from orchestrator.errors import StoreError, UsageError
 from orchestrator.store import migrate, server_errors
 from orchestrator.store.database import MakeTx, Observer
 from orchestrator.store.pooled import PooledWriter
@@ -123,6 +124,9 @@ class Server:
     def damage(self, connection: Connection) -> list[str]:
         """References are the server's to keep, and so are its files."""
         return []
+
+    def copy_to(self, target: Path) -> int:
+        raise UsageError(f"{self.place} is on a server, which has its own backups", hint=f"pg_dump writes {target}.")
 
     def close(self) -> None:
         self._pool.dispose()

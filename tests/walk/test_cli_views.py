@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -161,3 +162,47 @@ def test_what_cannot_be_drawn(arguments: list[str], finished: Path, capsys: pyte
     seen = capsys.readouterr()
     assert seen.out == ""
     assert seen.err.count("error: ") == 1
+
+
+# --- the database -----------------------------------------------------------------------------------------------------
+
+
+def test_a_backup_opens_as_a_database(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = document(capsys, "db", "backup", "orch.bak")
+    target = finished / "orch.bak"
+    assert made == {
+        "schema": "orch.db/1",
+        "action": "backup",
+        "database": document(capsys, "doctor")["database"]["url"],
+        "file": str(target),
+        "bytes": target.stat().st_size,
+    }
+    assert target.stat().st_mode & 0o777 == 0o600
+    original, copy = (document(capsys, "show", "1", "--db", f"sqlite:///{f}") for f in (".orch/orch.db", "orch.bak"))
+    assert copy == original
+    assert orch_run(["db", "backup", "orch.bak"]) == 2
+    assert "a backup replaces nothing" in capsys.readouterr().err
+    assert orch_run(["db", "backup", "again.bak"]) == 0
+    assert capsys.readouterr().out.startswith("again.bak: a whole copy, ")
+
+
+def test_a_check_tells_a_sound_database_from_a_damaged_one(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert document(capsys, "db", "check")["problems"] == []
+    assert orch_run(["db", "check"]) == 0
+    assert capsys.readouterr().out == "ok: the database is sound\n"
+    assert orch_run(["db", "backup", "bad.bak"]) == 0
+    with sqlite3.connect("bad.bak") as connection:
+        connection.execute("UPDATE content SET body = body || 'x' WHERE sha256 = (SELECT min(sha256) FROM content)")
+    connection.close()
+    bad = document(capsys, "db", "check", "--db", "sqlite:///bad.bak", code=8)
+    assert len(bad["problems"]) == 1
+    assert "is not what it was when it was stored" in bad["problems"][0]
+    assert orch_run(["db", "check", "--db", "sqlite:///bad.bak"]) == 8
+    assert capsys.readouterr().out.splitlines()[-1] == "1 problem found"
+
+
+@pytest.mark.parametrize("arguments", [["db"], ["db", "backup"], ["db", "check", "x"], ["db", "gargle"]])
+def test_a_wrong_care_of_the_database(arguments: list[str], finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert orch_run(arguments) == 2
+    assert capsys.readouterr().err.startswith("error: ")

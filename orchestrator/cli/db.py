@@ -1,0 +1,90 @@
+"""`db`: the care of the database: a whole copy of it, and whether it is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from orchestrator.cli.options import State, command
+from orchestrator.cli.report import print_document
+from orchestrator.cli.terminal import console, plural, show, visible
+from orchestrator.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.cli.session import Desk
+
+SCHEMA: Final = "orch.db/1"
+_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
+
+
+@command("db")
+@click.argument("action", type=click.Choice(["check", "backup"]), metavar="check|backup")
+@click.argument("file", required=False)
+def db(state: State, action: str, file: str | None) -> int:
+    """Check the database, or back it up into a file.
+
+    check: is the file sound, does every reference lead somewhere, is each text what it was when it was stored; exit
+    code 8 where not. backup FILE: a whole copy in a new file that you alone may read; runs may go on meanwhile.
+    """
+    from orchestrator.cli.session import open_desk
+
+    if (action == "backup") != (file is not None):
+        hint = f"Write {state.command('db backup orch.bak')}."
+        raise UsageError("backup needs the name of a new file, and nothing else takes one", hint=hint)
+    desk = open_desk(state)
+    return _backup(desk, file) if file is not None else _check(desk)
+
+
+def _check(desk: Desk) -> int:
+    from orchestrator.cli.session import drive, reading
+
+    async def main() -> tuple[str, ...]:
+        async with reading(desk) as store:
+            return await store.check()
+
+    problems = drive(main)
+    _tell(desk, "check", {"problems": list(problems)}, lambda: _say_health(problems))
+    return StoreError.exit_code if problems else 0
+
+
+def _say_health(problems: tuple[str, ...]) -> None:
+    out = console()
+    for problem in problems:
+        show(out, f"  {visible(problem)}")
+    show(out, f"{plural(len(problems), 'problem')} found" if problems else "ok: the database is sound")
+
+
+def _backup(desk: Desk, file: str) -> int:
+    from orchestrator.cli.session import drive, reading
+
+    target = Path(file).absolute()
+
+    async def main() -> int:
+        async with reading(desk) as store:
+            return await store.back_up(target)
+
+    size = drive(main)
+    name = visible(file, one_line=True)
+    told = f"{name}: a whole copy, {_size(size)}; --db sqlite:///{name} opens it"
+    _tell(desk, "backup", {"file": str(target), "bytes": size}, lambda: show(console(), told))
+    return 0
+
+
+def _tell(desk: Desk, action: str, found: Mapping[str, Any], say: Callable[[], None]) -> None:
+    from orchestrator.settings import shown_url
+
+    if desk.state.json:
+        print_document({"schema": SCHEMA, "action": action, "database": shown_url(desk.settings.db), **found})
+    else:
+        say()
+
+
+def _size(count: int) -> str:
+    """`12 bytes`, `1.4 MB`."""
+    size, unit = float(count), 0
+    while size >= 999.5 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{count} {_UNITS[0]}"
