@@ -385,6 +385,12 @@ class Pipeline(Declared):
 
         return checked(self.project(), self.settings(), self._loaded())[1]
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the graph, or its faults."""
+        from orchestrator.notebook import pipeline_html
+
+        return pipeline_html(self)
+
     def _loaded(self) -> Any:
         from orchestrator.loading import load_declared
 

@@ -80,6 +80,15 @@ class Run:
             raise UsageError("this run has not ended", hint="await it first: run = await p.start(…)")
         return self._task.result()
 
+    def _repr_html_(self) -> str | None:
+        """For notebooks: the graph with its states, or what stopped the run; None while it is under way."""
+        from orchestrator.notebook import error_html, run_html
+
+        if not self._task.done() or self._task.cancelled():
+            return None
+        error = self._task.exception()
+        return run_html(self._task.result()) if error is None else error_html(error)
+
     @property
     def number(self) -> int:
         """Its number in the project, as the command line says it."""
