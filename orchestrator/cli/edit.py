@@ -217,11 +217,18 @@ def parse(contract: Contract, data: bytes, name: str) -> Any:
     """A file's bytes as a value of this contract's form. Raises UsageError with the place of a JSON mistake."""
     from orchestrator.cli.inputs import parse_json
 
+    if contract.form == "file":
+        return data
+    text = decoded(data, name)
+    return parse_json(text, name) if contract.form == "json" else text
+
+
+def decoded(data: bytes, name: str) -> str:
+    """A file's bytes as text, without a byte order mark. Raises UsageError with the first byte that is none."""
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{name} is not UTF-8 text (byte {error.start})", hint="Save it as UTF-8.") from error
-    return parse_json(text, name) if contract.form == "json" else text
 
 
 def with_values(contract: Contract, value: Any, assignments: Sequence[str]) -> Any:

@@ -366,3 +366,90 @@ def test_an_export_overwrites_nothing_and_leaves_nothing_half_written(
     monkeypatch.setattr(Path, "write_bytes", full)
     assert "no space left" in say("export", "1", "--to", "second", code=3)
     assert sorted(path.name for path in project.iterdir()) == sorted([*before, "announcement.md", "file"])
+
+
+# --- import -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_imported_text_is_a_new_version_with_its_label(project: Path, say: Say, document: Document) -> None:
+    (project / "mine.md").write_text("# Mine\n", encoding="utf-8")
+    new = document("import", "1/announcement", "mine.md")["artifact"]
+    assert (new["version"], new["parent"], new["author"], new["origin"]) == (2, 1, "ana", "import")
+    assert new["value"] == "# Mine\n"
+    assert new["not_for"] == document("show", "1/announcement@1")["artifact"]["not_for"]
+    assert "by ana (import)" in say("history", "1/announcement")
+
+
+def test_an_imported_input_makes_its_readers_stale(project: Path, say: Say, document: Document) -> None:
+    (project / "notes.txt").write_text("Release 4.3 brings nothing new.", encoding="utf-8")
+    new = document("import", "1/notes", "notes.txt")
+    assert new["artifact"]["origin"] == "import"
+    assert [one["step"] for one in new["stale"]] == ["key-points"]
+    assert "Release 4.3" in document("render", "1/key-points")["user"]
+
+
+def test_an_imported_table_replaces_its_list(project: Path, say: Say, document: Document) -> None:
+    """From the program and back: what is exported, changed in a spreadsheet and imported keeps all else."""
+    before = document("show", "1/key-points")["artifact"]["value"]
+    say("export", "1/key-points", "--csv", "--to", "points.csv")
+    table = (project / "points.csv").read_bytes()
+    assert "unchanged: still v1" in say("import", "1/key-points", "points.csv")
+    (project / "points.csv").write_bytes(table + b'"=1+1, in words",Nobody\r\n')
+    new = document("import", "1/key-points", "points.csv")["artifact"]
+    assert new["value"] == {**before, "points": [*before["points"], {"what": "=1+1, in words", "gain": "Nobody"}]}
+    assert [change["path"] for change in document("diff", "1/key-points")["changes"]] == ["points[3]"]
+    say("export", "1/key-points", "--csv", "--to", "again.csv")
+    assert b'"\'=1+1, in words",Nobody\r\n' in (project / "again.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("bad.json", '{"headline": 1,\n "headline": 2}', "given twice"),
+        ("bad.json", '{"headline":\n oops}', "bad.json:2:2"),
+        ("bad.json", '{"headline": "x"}', "$.points is required"),
+        ("bad.md", "# Points", "wants JSON"),
+        ("bad.csv", "what,gain\nCSV,All,too much\n", "bad.csv:2"),
+        ("bad.csv", "what,why\nCSV,x\n", 'no field "why"'),
+        ("bad.csv", "what,gain\n\xff,x\n", "is not UTF-8"),
+    ],
+)
+def test_a_bad_file_is_one_error_and_no_version(
+    name: str, text: str, says: str, project: Path, say: Say, document: Document
+) -> None:
+    (project / name).write_bytes(text.encode("latin-1"))
+    assert says in say("import", "1/key-points", name, code=2)
+    assert document("show", "1/key-points")["artifact"]["version"] == 1
+
+
+def test_what_cannot_be_imported_is_one_error(project: Path, say: Say) -> None:
+    (project / "a.csv").write_text("what,gain\nCSV,x\n", encoding="utf-8")
+    assert "there is no file" in say("import", "1/key-points", "none.json", code=2)
+    assert "no list of objects that a table could be" in say("import", "1/size", "a.csv", code=2)
+    assert "--field: points" in say("import", "1/key-points", "a.csv", "--field", "words", code=2)
+    assert "--field is for a CSV" in say("import", "1/notes", "a.txt", "--field", "words", code=2)
+    assert "not found" in say("import", "1/nothing", "a.csv", code=2)
+    say("import", "1/key-points", "a.csv")
+    assert "at version 2, not 1" in say("import", "1/key-points", "a.csv", "--base", "1", code=2)
+
+
+def test_a_file_is_imported_as_its_bytes(project: Path, say: Say, document: Document) -> None:
+    """Bytes that are no text stand as base64 in documents, and leave as they came."""
+    pipeline = project / "pipelines" / "launch.yaml"
+    text = pipeline.read_text(encoding="utf-8")
+    added = '  logo: {type: file, about: "The logo.", default: "none", not_for: ["Not a licence."]}\n  audience:'
+    pipeline.write_text(text.replace("  audience:", added, 1), encoding="utf-8")
+    say("run", *BRIEF)
+    body = b"\x89PNG\r\n\xff\x00"
+    (project / "logo.png").write_bytes(body)
+    assert document("show", "2/logo")["artifact"]["value"] == "none"
+    new = document("import", "2/logo", "logo.png")["artifact"]
+    assert new["value"] == {"base64": "iVBORw0K/wA="}
+    assert new["not_for"] == ["Not a licence."]
+    assert "base64" in say("show", "2/logo")
+    document("diff", "2/logo")
+    say("export", "2/logo", "--to", "out.png")
+    assert (project / "out.png").read_bytes() == body
+    say("export", "2")
+    assert (project / "run-2" / "inputs" / "logo.bin").read_bytes() == body
+    assert "<pre>\n8 bytes</pre>" in (project / "run-2" / "report.html").read_text(encoding="utf-8")
