@@ -39,6 +39,7 @@ from orchestrator.values import (
     RunStatus,
     Scope,
     StepRow,
+    StepState,
 )
 
 HEARTBEAT_SECONDS = 10.0
@@ -319,7 +320,7 @@ async def _stop_all(progress: _Progress) -> None:
 
 
 async def _finish(services: Services, run: RunRow, progress: _Progress) -> RunRow:
-    steps = await services.store.steps(run.id)
+    steps = await services.store.states(run.id)
     status, error = outcome(steps, progress.budget)
     await services.store.release_run(run.id, services.worker, status, error)
     final = await services.store.run(run.id)
@@ -341,7 +342,7 @@ async def _finish(services: Services, run: RunRow, progress: _Progress) -> RunRo
     return final
 
 
-def outcome(steps: Sequence[StepRow], budget: BudgetExceeded | None) -> tuple[RunStatus, ErrorRecord | None]:
+def outcome(steps: Sequence[StepState], budget: BudgetExceeded | None) -> tuple[RunStatus, ErrorRecord | None]:
     """What a run has come to when nothing of it is ready any more; a failure outranks a wait, a wait a pause."""
     failed = [step for step in steps if step.status == "failed"]
     waiting = [step for step in steps if step.status == "waiting"]

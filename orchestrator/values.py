@@ -565,6 +565,18 @@ class StepRow:
 
 
 @dataclass(frozen=True, slots=True)
+class StepState:
+    """What a step has come to, without what it made: enough to say how a run ended. Fields as in StepRow."""
+
+    name: str
+    status: StepStatus
+    error: ErrorRecord | None
+    stale: bool
+    cost_usd: Decimal | None
+    cost_partial: bool
+
+
+@dataclass(frozen=True, slots=True)
 class BudgetRow:
     """Money of a run, exact. `spent` is settled, `reserved` belongs to calls in flight."""
 

@@ -17,17 +17,21 @@ from orchestrator.store import json_text, runs
 from orchestrator.store.artifacts import COLUMN_COUNT, COLUMNS, version_row
 from orchestrator.store.columns import from_pico
 from orchestrator.store.sql import Row, Sql, Tx
-from orchestrator.values import StepRow, Usage
+from orchestrator.values import StepRow, StepState, Usage
 
 _DRAFT: Final = COLUMNS.replace("a.", "d.")
+_ORDER: Final = "CASE WHEN s.kind = 'input' THEN 0 ELSE 1 END, s.position, s.name, s.item"
 _STEPS = Sql(
     "SELECT s.id, s.name, s.item, s.kind, s.position, s.stale, s.defaulted, t.id, t.state, t.number, t.error,"
     f" b.manifest, b.inputs_hash, {COLUMNS}, {_DRAFT} FROM step s"
     " LEFT JOIN attempt t ON t.id = s.attempt_id"
     " LEFT JOIN attempt b ON b.id = COALESCE(s.basis_id, s.attempt_id)"
     " LEFT JOIN artifact a ON a.id = s.head_id LEFT JOIN artifact d ON d.id = s.draft_id"
-    " WHERE s.run_id = :run AND {scope:s}"
-    " ORDER BY CASE WHEN s.kind = 'input' THEN 0 ELSE 1 END, s.position, s.name, s.item"
+    f" WHERE s.run_id = :run AND {{scope:s}} ORDER BY {_ORDER}"
+)
+_STATES = Sql(
+    "SELECT s.id, s.name, s.stale, s.head_id, t.state, t.error FROM step s LEFT JOIN attempt t ON t.id = s.attempt_id"
+    f" WHERE s.run_id = :run AND {{scope:s}} ORDER BY {_ORDER}"
 )
 _TIMES = Sql(
     "SELECT t.step_id, SUM(t.running_us) FROM attempt t JOIN step s ON s.id = t.step_id"
@@ -50,6 +54,22 @@ def steps(tx: Tx, run_id: str) -> tuple[StepRow, ...]:
         runs.find(tx, run_id)
     sums = _sums(tx, run_id)
     return tuple(_step_row(row, sums.get(row[0], _NOTHING)) for row in rows)
+
+
+def states(tx: Tx, run_id: str) -> tuple[StepState, ...]:
+    """What each input and step has come to, in order."""
+    sums = _sums(tx, run_id)
+    return tuple(
+        StepState(
+            name=name,
+            status=state or ("succeeded" if head else "pending"),
+            error=json_text.load_error(error),
+            stale=bool(stale),
+            cost_usd=sums.get(step_id, _NOTHING).cost_usd,
+            cost_partial=sums.get(step_id, _NOTHING).unpriced > 0,
+        )
+        for step_id, name, stale, head, state, error in tx.all(_STATES, run=run_id)
+    )
 
 
 def _step_row(row: Row, sums: _Sums) -> StepRow:

@@ -66,6 +66,7 @@ from orchestrator.values import (
     SentCall,
     Snapshot,
     StepRow,
+    StepState,
     ThreadRecord,
     ToolCall,
     ToolOutput,
@@ -129,6 +130,10 @@ class Store:
     async def steps(self, run_id: str) -> tuple[StepRow, ...]:
         """A run's inputs, then its steps, in order, with their sums; no bodies."""
         return await self._read(partial(overview.steps, run_id=run_id))
+
+    async def states(self, run_id: str) -> tuple[StepState, ...]:
+        """What the run's inputs and steps have come to, in order, with nothing of what they made."""
+        return await self._read(partial(overview.states, run_id=run_id))
 
     async def budget(self, run_id: str) -> BudgetRow:
         return await self._read(partial(runs.budget, run_id=run_id))

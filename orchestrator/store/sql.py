@@ -17,6 +17,7 @@ from orchestrator.store.scrub import Scrubber
 from orchestrator.values import Scope
 
 _MARK: Final = re.compile(r"\{scope(?::(\w+))?\}")
+_TEXTS: Final = (str, bytes)  # a tuple: every value that is stored meets it
 _COLUMNS: Final = ("tenant", "account", "subject")
 
 Row = tuple[Any, ...]
@@ -89,7 +90,8 @@ class Tx:
 
     def _bound(self, values: Mapping[str, Any]) -> dict[str, Any]:
         bound = {**values, **self._scope}
+        parameter = self.scrubber.parameter
         for name, value in values.items():
-            if isinstance(value, str | bytes):
-                bound[name] = self.scrubber.parameter(value)
+            if isinstance(value, _TEXTS):
+                bound[name] = parameter(value)
         return bound
