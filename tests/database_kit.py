@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -32,7 +34,7 @@ class Databases:
     def __init__(self) -> None:
         self.server: Server | None = None
         self._names: dict[Path, str] = {}
-        self._copies: list[str] = []
+        self._gate = threading.Lock()
 
     @contextlib.contextmanager
     def on(self, server: Server | None) -> Iterator[None]:
@@ -41,18 +43,17 @@ class Databases:
             yield
         finally:
             for name in self._names.values():
-                if server is not None and name in self._copies:
-                    server.drop(name)
-                elif server is not None:
+                if server is not None:
                     server.give_back(name)
-            self.server, self._names, self._copies = None, {}, []
+            self.server, self._names = None, {}
 
     def name(self, path: Path) -> str:
         """The name on the server of the database that the path stands for, made if it is new."""
         assert self.server is not None
-        if path not in self._names:
-            self._names[path] = self.server.current()
-        return self._names[path]
+        with self._gate:
+            if path not in self._names:
+                self._names[path] = self.server.current()
+            return self._names[path]
 
     def url(self, path: Path) -> str:
         return f"sqlite:///{path}" if self.server is None else self.server.url(self.name(path))
@@ -74,12 +75,16 @@ class Databases:
         if self.server is None:
             shutil.copyfile(path, target)
             return
-        if target in self._names:
-            self.server.drop(self._names.pop(target))
-        name = f"copy{len(self._copies)}"
-        self._copies.append(name)
-        self.server.make(name, self.name(path))
-        self._names[target] = name
+        self.server.fill(self.name(target), self.name(path))
+
+    def settled(self, path: Path) -> None:
+        """Wait until the server has noticed that a killed process is gone, and has ended what that had begun."""
+        assert self.server is not None
+        query = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = %s"
+        deadline = time.monotonic() + 30
+        while self.server.admin("postgres", query, [self.name(path)]) != [(0,)]:
+            assert time.monotonic() < deadline, "a connection stays"
+            time.sleep(0.01)
 
     def everything(self, path: Path) -> bytes:
         """All that the database holds: the bytes of its files, or of every row on the server."""

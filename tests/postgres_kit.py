@@ -173,15 +173,28 @@ class Server:
         return database
 
     def give_back(self, database: str) -> None:
-        """Empty it for the next test. Rows are deleted: to truncate makes a hundred new files."""
-        self.end_connections(database)
-        tables = self.admin(database, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
-        deletes = [f'DELETE FROM "{table}"' for (table,) in tables if table != "alembic_version"]
-        self.admin(database, "; ".join(["SET session_replication_role = replica", *deletes]))
+        """Empty it for the next test."""
+        self.admin("postgres", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database])
+        self.fill(database, None)
         self._free.append(database)
 
-    def end_connections(self, database: str) -> None:
-        self.admin("postgres", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database])
+    def fill(self, database: str, source: str | None) -> None:
+        """Give it the rows of another one, or none. To truncate, or to copy a template, makes a hundred files."""
+        with psycopg.connect(self.address(database)) as target:
+            target.execute("SET session_replication_role = replica")  # rows come in any order
+            found = target.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+            names = [f'"{name}"' for (name,) in found if name != "alembic_version"]
+            target.execute("; ".join(f"DELETE FROM {name}" for name in names))
+            if source is None:
+                return
+            with psycopg.connect(self.address(source)) as other:
+                for name in names:
+                    with (
+                        other.cursor().copy(f"COPY {name} TO STDOUT (FORMAT binary)") as rows,
+                        target.cursor().copy(f"COPY {name} FROM STDIN (FORMAT binary)") as taken,
+                    ):
+                        for part in rows:
+                            taken.write(part)
 
     def _make_template(self) -> None:
         import asyncio

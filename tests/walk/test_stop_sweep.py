@@ -32,6 +32,7 @@ from orchestrator.errors import StoreError
 from orchestrator.ids import is_synthetic
 from orchestrator.providers.scripted import ScriptedProvider
 from orchestrator.values import Request
+from tests.database_kit import databases
 from tests.walk.harness import House, Seen, Stopper, check_no_gap
 from tests.walk.ten_steps import CALLS, IDEA, SCRIPT, TEXTS, VALUES, WORLD, ten_steps, world
 
@@ -55,7 +56,7 @@ class Baseline:
 
     def fresh(self) -> House:
         """The same project with a new vendor, and the database as this run left it: same session, same keys."""
-        shutil.copyfile(self.house.db, self.house.db.with_name("sweep.db"))
+        databases.copy(self.house.db, self.house.db.with_name("sweep.db"))
         (self.house.folder / "world.txt").unlink(missing_ok=True)
         return self.house.twin(self.vendor(), "sweep.db")
 
@@ -169,6 +170,7 @@ def _check_world(house: House, retried: int, stops: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("database")
 def test_stopped_at_every_store_call_of_ten_steps(tmp_path: Path) -> None:
     """R019, S09: final artifacts equal, no finished step again, no version gap, only the call in flight twice."""
     base = uninterrupted(ten_steps(tmp_path), lambda: ScriptedProvider(SCRIPT), {"idea": IDEA})
