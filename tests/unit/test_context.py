@@ -172,7 +172,7 @@ def test_an_input_left_at_its_default_is_marked_until_somebody_edits_it() -> Non
 
 
 def test_a_read_without_value_and_default_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"^plan reads cost-calculator, which has no value yet$") as caught:
+    with pytest.raises(UsageError, match=r"^plan reads cost-calculator, which has no value yet\b") as caught:
         _build(step("plan", reads=[read(RATES, "cost-calculator")]), snapshot())
     assert caught.value.hint is not None
 
