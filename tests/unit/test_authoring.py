@@ -262,7 +262,7 @@ outputs: [proposal, rates]
 
 
 def test_yaml_and_python_of_one_pipeline_are_one_spec_with_the_same_inputs_hashes(world: World) -> None:
-    """R004: positions aside, the two faces cannot be told apart by anything that runs."""
+    """Positions aside, the two faces cannot be told apart by anything that runs."""
     world.write("schemas.py", SCHEMAS)
     world.write("templates/size.md.j2", "Size {{ inputs.region }}")
     python, yaml = world.write("one.py", PYTHON), world.write("two.yaml", YAML)

@@ -251,7 +251,7 @@ def test_one_step_runs_alone_inside_other_code(study: ModuleType) -> None:
 
 
 def test_what_is_given_to_a_step_alone_is_no_word_of_the_customer(study: ModuleType, folder: Path) -> None:
-    """R025: a vendor's rate that other code passes in is not what the customer said; their idea is."""
+    """R004: a vendor's rate that other code passes in is not what the customer said; their idea is."""
     leak = {"json": {"components": ["forms"], "budget": "997"}}
     answer(folder, "tech-stack", leak)
     market, rates = study.MarketSizing(customers=3), study.VendorRates(weekly_usd=997)

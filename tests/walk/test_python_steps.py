@@ -507,7 +507,7 @@ async def found(ctx: Ctx, idea: str) -> Findings:
 
 
 def test_the_returned_value_is_under_the_customers_words(tmp_path: Path) -> None:
-    """R025: a fact that the customer did not state does not get into the artifact by way of code either."""
+    """R004: a fact that the customer did not state does not get into the artifact by way of code either."""
     body = """
 @artifact(about="The offer.", not_for="none")
 class Offer(BaseModel):
