@@ -57,7 +57,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "explain": _entry("explain", "explain", "Explain a code of orch check, such as P101; without one, list them all."),
     "schema": _entry("schema", "schema", "Print the JSON Schema of pipeline, step or artifact files."),
     "trust": _entry("trust", "trust", "Show what this project executes and contacts, and agree to it."),
-    "db": _entry("db", "db", "Check the database, or back it up into a file."),
+    "db": _entry("db", "db", "Check the database, back it up into a file, or clean it."),
     "doctor": _entry("doctor", "doctor", "Show settings with their origin, database, keys, hosts and versions."),
     "demo": _entry("demo", "demo", "Run the ten-step example with hand-written sample answers; no key is needed."),
 }

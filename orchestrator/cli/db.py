@@ -1,4 +1,4 @@
-"""`db`: the care of the database: a whole copy of it, and whether it is sound."""
+"""`db`: the care of the database: whether it is sound, a whole copy of it, and what nothing needs any more."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from orchestrator.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.cli.session import Desk
+    from orchestrator.store.garbage import Removed
 
 SCHEMA: Final = "orch.db/1"
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
 @command("db")
-@click.argument("action", type=click.Choice(["check", "backup"]), metavar="check|backup")
+@click.argument("action", type=click.Choice(["check", "backup", "gc"]), metavar="check|backup|gc")
 @click.argument("file", required=False)
 def db(state: State, action: str, file: str | None) -> int:
-    """Check the database, or back it up into a file.
+    """Check the database, back it up into a file, or clean it.
 
     check: is the file sound, does every reference lead somewhere, is each text what it was when it was stored; exit
-    code 8 where not. backup FILE: a whole copy in a new file that you alone may read; runs may go on meanwhile.
+    code 8 where not. backup FILE: a whole copy in a new file that you alone may read. gc: remove the texts that no run
+    refers to any more and nothing has for a day; no run, version or fork loses anything. Runs may go on meanwhile.
     """
     from orchestrator.cli.session import open_desk
 
@@ -35,7 +37,9 @@ def db(state: State, action: str, file: str | None) -> int:
         hint = f"Write {state.command('db backup orch.bak')}."
         raise UsageError("backup needs the name of a new file, and nothing else takes one", hint=hint)
     desk = open_desk(state)
-    return _backup(desk, file) if file is not None else _check(desk)
+    if file is not None:
+        return _backup(desk, file)
+    return _check(desk) if action == "check" else _collect(desk)
 
 
 def _check(desk: Desk) -> int:
@@ -70,6 +74,22 @@ def _backup(desk: Desk, file: str) -> int:
     name = visible(file, one_line=True)
     told = f"{name}: a whole copy, {_size(size)}; --db sqlite:///{name} opens it"
     _tell(desk, "backup", {"file": str(target), "bytes": size}, lambda: show(console(), told))
+    return 0
+
+
+def _collect(desk: Desk) -> int:
+    from orchestrator.cli.session import drive, reading
+
+    async def main() -> Removed:
+        async with reading(desk) as store:
+            return await store.collect()
+
+    removed = drive(main)
+    told = "nothing to remove: every text is referred to, or was within a day"
+    if removed.bodies:
+        room = "the file keeps its size and uses the room again"
+        told = f"{plural(removed.bodies, 'text')} removed, {_size(removed.bytes)}: {room}"
+    _tell(desk, "gc", {"removed": removed.bodies, "bytes": removed.bytes}, lambda: show(console(), told))
     return 0
 
 

@@ -27,11 +27,11 @@ def _bodies(reading: Reading) -> list[str]:
         present.add(key)
         if sha256(body) != key:
             wrong.append(f"the content {key[:12]} is not what it was when it was stored")
-    missing = sorted(_referred(reading) - present)
+    missing = sorted(listed(reading) - present)
     return [*wrong, *(f"the content {key[:12]} is missing" for key in missing)]
 
 
-def _referred(reading: Reading) -> set[str]:
+def listed(reading: Reading) -> set[str]:
     """The hashes inside lists, which no foreign key watches over."""
     session, found = reading.session, set[str]()
     for parts in session.exec(select(t.Block.parts).where(reading.of(t.Block))):

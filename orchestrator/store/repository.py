@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from sqlalchemy import Connection
 from sqlmodel import Session
@@ -71,6 +72,9 @@ from orchestrator.values import (
     ToolCall,
     ToolOutput,
 )
+
+if TYPE_CHECKING:
+    from orchestrator.store.garbage import Removed
 
 T = TypeVar("T")
 
@@ -324,6 +328,20 @@ class Store:
         Raises UsageError where the file exists or the database is on a server, StoreError where it cannot be written.
         """
         return await self._in_thread(partial(self._database.copy_to, target))
+
+    async def collect(self, grace: timedelta = timedelta(hours=24)) -> Removed:
+        """Remove the scope's bodies that nothing refers to and nothing has for so long. The file keeps its size; what
+        was freed is used again."""
+        from orchestrator.store import garbage
+
+        before = await self._read(lambda tx: tx.now - grace // timedelta(microseconds=1))
+        found = await self._list(partial(garbage.unused, before=before))
+        count = size = 0
+        for start in range(0, len(found), garbage.AT_ONCE):
+            some = found[start : start + garbage.AT_ONCE]
+            removed = await self._write("collect", partial(garbage.remove, bodies=some, before=before))
+            count, size = count + removed.bodies, size + removed.bytes
+        return garbage.Removed(count, size)
 
     # --- how ---
 

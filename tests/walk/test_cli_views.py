@@ -201,7 +201,25 @@ def test_a_check_tells_a_sound_database_from_a_damaged_one(finished: Path, capsy
     assert capsys.readouterr().out.splitlines()[-1] == "1 problem found"
 
 
-@pytest.mark.parametrize("arguments", [["db"], ["db", "backup"], ["db", "check", "x"], ["db", "gargle"]])
+def test_gc_removes_what_nothing_refers_to(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert document(capsys, "db", "backup", "gc.bak")["bytes"] > 0
+    here = ("--db", "sqlite:///gc.bak")
+    shown = document(capsys, "show", "1", *here)
+    assert document(capsys, "db", "gc", *here)["removed"] == 0
+    with sqlite3.connect("gc.bak") as connection:
+        columns = "tenant, account, subject, sha256, size, used_at, body"
+        connection.execute(f"INSERT INTO content ({columns}) VALUES ('-', '-', '-', 'x', 3, 0, 'abc')")
+    connection.close()
+    gone = document(capsys, "db", "gc", *here)
+    assert (gone["schema"], gone["action"], gone["removed"], gone["bytes"]) == ("orch.db/1", "gc", 1, 3)
+    assert document(capsys, "show", "1", *here) == shown
+    assert orch_run(["db", "gc", *here]) == 0
+    assert capsys.readouterr().out.startswith("nothing to remove: ")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["db"], ["db", "backup"], ["db", "check", "x"], ["db", "gc", "x"], ["db", "gargle"]]
+)
 def test_a_wrong_care_of_the_database(arguments: list[str], finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert orch_run(arguments) == 2
