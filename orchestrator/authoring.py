@@ -25,7 +25,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from threading import Thread as OsThread
 from typing import (
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from orchestrator.ctx import Ctx
     from orchestrator.engine import Services
     from orchestrator.graph import Graph
+    from orchestrator.loading import Loaded
     from orchestrator.plan import Plan
     from orchestrator.project import Project
     from orchestrator.settings import Settings
@@ -391,7 +392,7 @@ class Pipeline(Declared):
 
         return pipeline_html(self)
 
-    def _loaded(self) -> Any:
+    def _loaded(self) -> Loaded:
         from orchestrator.loading import load_declared
 
         project = self.project()
@@ -428,7 +429,7 @@ class Pipeline(Declared):
         """
         from orchestrator.engine import RunOptions, start_run
 
-        cap = None if cap_usd is None else Decimal(amount(cap_usd))
+        cap = _cap(cap_usd)
 
         async def work(services: Services, graph: Graph) -> RunRow:
             given = {**(inputs or {}), **_by_name(graph, values)}
@@ -472,7 +473,7 @@ class Pipeline(Declared):
         """
         from orchestrator.engine import resume_run
 
-        cap = None if cap_usd is None else Decimal(amount(cap_usd))
+        cap = _cap(cap_usd)
 
         async def work(services: Services, graph: Graph) -> RunRow:
             row = await services.store.run(run)
@@ -538,6 +539,16 @@ def _declaration(
 
 def _check(check: Any) -> Any:
     return dict(check) if isinstance(check, Mapping) else check
+
+
+def _cap(usd: str | int | Decimal | None) -> Decimal | None:
+    try:
+        cap = None if usd is None else Decimal(amount(usd))
+    except InvalidOperation:
+        cap = Decimal(-1)
+    if cap is not None and not (cap.is_finite() and cap >= 0):
+        raise UsageError(f"cap_usd {usd!r} is not an amount of dollars", hint='write cap_usd="4.00"')
+    return cap
 
 
 def _by_name(graph: Graph, values: Mapping[str, Any]) -> dict[str, Any]:

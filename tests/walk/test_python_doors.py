@@ -197,6 +197,8 @@ def test_what_is_wrong_before_a_run_is_raised_by_every_door(study: ModuleType, m
         study.p.run()
     with pytest.raises(UsageError, match="has no input 'ideas'"):
         study.p.run(ideas="x")
+    with pytest.raises(UsageError, match="cap_usd 'much' is not an amount"):
+        study.p.run(idea="x", cap_usd="much")
     with pytest.raises(UsageError, match="no event loop is running"):
         study.p.start(idea="x")
     monkeypatch.delenv("ORCH_MODEL")
