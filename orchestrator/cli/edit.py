@@ -118,6 +118,7 @@ class Job:
     ) -> None:
         """Make this the new version and say what follows. Raises UsageError where `base` is not the head any more."""
         from orchestrator.engine import edit_artifact
+        from orchestrator.store.answers import CHANGED_MEANWHILE
 
         try:
             new = await edit_artifact(
@@ -131,19 +132,19 @@ class Job:
                 restored=restored,
             )
         except UsageError as error:
-            await self._show_meanwhile(error, base)
+            if error.code == CHANGED_MEANWHILE:
+                raise await self._refused(error, base) from error
             raise
         await self._report(new)
 
-    async def _show_meanwhile(self, error: UsageError, base: int) -> None:
-        """Where somebody was quicker: what they changed, on stderr, and in the hint how to see it again."""
+    async def _refused(self, error: UsageError, base: int) -> OrchError:
+        """Where somebody was quicker: what they changed goes to stderr, and beside the error of a document."""
         from rich.text import Text
 
         from orchestrator.cli.differences import print_changes, side
-        from orchestrator.store.answers import CHANGED_MEANWHILE
+        from orchestrator.cli.report import Refused
+        from orchestrator.trace.versions import diff_document
 
-        if error.code != CHANGED_MEANWHILE:
-            return
         store, out = self.services.store, console(stderr=True)
         seen = side(self.run, await store.artifact(self.run.id, self.step, None, base), self.graph)
         now = side(self.run, await store.artifact(self.run.id, self.step), self.graph)
@@ -152,7 +153,8 @@ class Job:
         show(out, Text.assemble((name, "bold"), f"  v{base} → v{now.version.version} {by}"))
         print_changes(out, seen.value, now.value)
         again = self.desk.state.command(f"diff {name}@{base} {name}@{now.version.version}")
-        error.hint = f"See what changed ({again}), and edit the current version."
+        hint = f"See what changed ({again}), and edit the current version."
+        return Refused(error.message, hint=hint, code=error.code, beside={"diff": diff_document(seen, now)})
 
     async def _by_editor(self, base: int) -> None:
         path = draft_file(self.desk.project.root, f"{self.run.number}-{self.step}", _suffix(self.contract))

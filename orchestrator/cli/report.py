@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.cli.terminal import console, plural, show, visible
-from orchestrator.errors import Diagnostic, InvalidProject, OrchError
+from orchestrator.errors import Diagnostic, InvalidProject, OrchError, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.cli.options import State
@@ -96,6 +96,14 @@ def _descriptor() -> int | None:
         return None
 
 
+class Refused(UsageError):
+    """A command refused for something that can be shown: `beside` are further members of the error's document."""
+
+    def __init__(self, message: str, *, hint: str | None, code: str, beside: Mapping[str, Any]) -> None:
+        super().__init__(message, hint=hint, code=code)
+        self.beside = beside
+
+
 def error_document(error: OrchError) -> dict[str, Any]:
     """`{"error": {code, message, file, line, column, hint}}`; all faults of an invalid project stand beside it."""
     place = error.place
@@ -110,6 +118,8 @@ def error_document(error: OrchError) -> dict[str, Any]:
     document: dict[str, Any] = {"error": body}
     if isinstance(error, InvalidProject):
         document["diagnostics"] = [diagnostic_document(d) for d in error.diagnostics]
+    if isinstance(error, Refused):
+        document |= error.beside
     return document
 
 

@@ -44,14 +44,14 @@ def version_document(version: ArtifactVersion, parent: int | None) -> dict[str, 
 def diff_document(old: Side, new: Side) -> dict[str, Any]:
     """`orch.diff/1`. `text` holds the lines of a unified diff where both are texts, else null."""
     both_text = isinstance(old.value, str) and isinstance(new.value, str)
+    found = changes(old.value, new.value)
     return {
         "schema": DIFF,
         "old": _side(old),
         "new": _side(new),
-        "equal": not changes(old.value, new.value),
+        "equal": not found,
         "changes": [
-            {"kind": change.kind, "path": change.path, "old": change.old, "new": change.new}
-            for change in changes(old.value, new.value)
+            {"kind": change.kind, "path": change.path, "old": change.old, "new": change.new} for change in found
         ],
         "text": list(text_diff(old.value, new.value)) if both_text else None,
     }

@@ -297,9 +297,10 @@ def test_the_second_of_two_editors_sees_what_the_first_has_changed(
 
 def test_a_program_says_which_version_its_edit_is_of(project: Path, say: Say, document: Document) -> None:
     say("edit", "1/key-points", "--set", "headline=One", "--base", "1")
-    error = document("edit", "1/key-points", "--set", "headline=Two", "--base", "1", code=2)["error"]
-    assert error["code"] == "changed_meanwhile"
-    assert "at version 2, not 1" in error["message"]
+    refused = document("edit", "1/key-points", "--set", "headline=Two", "--base", "1", code=2)
+    assert refused["error"]["code"] == "changed_meanwhile"
+    assert "at version 2, not 1" in refused["error"]["message"]
+    assert refused["diff"] == document("diff", "1/key-points@1", "1/key-points@2")
     assert document("show", "1/key-points")["artifact"]["value"]["headline"] == "One"
     assert "no version 9" in say("edit", "1/key-points", "--set", "headline=Two", "--base", "9", code=2)
 
