@@ -21,7 +21,7 @@ from pydantic.errors import PydanticUserError
 from orchestrator import schemas
 from orchestrator.declarations import kebab, mark_of
 from orchestrator.errors import Diagnostic, Place, StepFailed
-from orchestrator.ids import canonical_json, digest
+from orchestrator.ids import canonical_json, digest, require_json
 from orchestrator.references import Found, ReferenceFault, load_reference
 from orchestrator.rules import SchemaFault, dumped, json_schema_faults, non_finite, pydantic_check
 from orchestrator.sent_schema import strict, unsendable
@@ -105,7 +105,10 @@ class Contract:
 
     def dump(self, value: Any) -> bytes:
         """The canonical bytes of a value. Raises ValueError where `faults` finds any."""
-        normal = self.normalise(value)
+        return self.encode(self.normalise(value))
+
+    def encode(self, normal: Any) -> bytes:
+        """The canonical bytes of a value that `normalise` gave, which is not checked again."""
         if self.form == "json":
             return canonical_json(normal)
         return normal if isinstance(normal, bytes) else str(normal).encode()
@@ -126,8 +129,12 @@ class Contract:
 
     def field_hashes(self, body: bytes) -> dict[str, str]:
         """One hash per top-level field that the value has; empty for text and scalars."""
-        value = self.load(body) if self.fields else None
-        return {name: digest(field) for name, field in value.items()} if isinstance(value, dict) else {}
+        return self.hashes(self.load(body)) if self.fields else {}
+
+    def hashes(self, normal: Any) -> dict[str, str]:
+        """`field_hashes` of a value that `normalise` gave."""
+        known = self.fields and isinstance(normal, dict)
+        return {name: digest(field) for name, field in normal.items()} if known else {}
 
     @contextmanager
     def _blamed(self) -> Iterator[None]:
@@ -145,7 +152,7 @@ class Contract:
         """JSON data of a value, without the nulls that stand for left-out properties. Raises ValueError."""
         if isinstance(value, BaseModel):
             value = dumped(value)
-        canonical_json(value)
+        require_json(value)
         return schemas.without_nulls(value, self.schema or {})
 
     def _text_faults(self, value: Any) -> tuple[SchemaFault, ...]:

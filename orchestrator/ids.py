@@ -63,6 +63,11 @@ def canonical_json(value: Any, *, indent: int | None = 2) -> bytes:
     return json.dumps(_plain(value, 0), ensure_ascii=False, allow_nan=False, indent=indent).encode("utf-8")
 
 
+def require_json(value: Any) -> None:
+    """Raises ValueError for what `canonical_json` refuses."""
+    _plain(value, 0)
+
+
 def digest(value: Any) -> str:
     """Hash of JSON data whose key order does not matter."""
     text = json.dumps(_plain(value, 0), ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
@@ -73,16 +78,17 @@ def _plain(value: Any, depth: int) -> Any:
     """Integral floats become ints (997.0 and 997 are one value); everything else is checked and kept."""
     if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, str):
+        if not value.isascii():
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise ValueError("text holds a lone surrogate") from error
+        return value
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError("numbers must be finite")
         return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    if isinstance(value, str):
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise ValueError("text holds a lone surrogate") from error
-        return value
     if isinstance(value, dict):
         return {_key(k): _plain(v, depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
