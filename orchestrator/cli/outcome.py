@@ -40,21 +40,21 @@ async def input_values(store: Store, run: RunRow, steps: Sequence[StepRow], grap
 
 
 def value_of(artifact: Artifact, graph: Graph | None) -> Any:
-    """A body as JSON data or text, read by its contract; without the contract as what it looks like.
+    """A body as JSON data or text, as its contract says; without the contract, or where its form has changed since, as
+    what it looks like.
 
     Bytes that are no text are `{"base64": "…"}`: every value here can stand in a document.
     """
     name = artifact.version.step
     node = None if graph is None else graph.steps.get(name) or graph.inputs.get(name)
-    known = node is not None and node.contract.name == artifact.version.contract
-    if node is not None and known and node.contract.form == "json":
-        return node.contract.load(artifact.body)
     try:
         text = artifact.body.decode()
     except UnicodeDecodeError:
         return {"base64": b64encode(artifact.body).decode()}
+    if node is not None and node.contract.name == artifact.version.contract and node.contract.form != "json":
+        return text
     try:
-        return text if known else json.loads(text)
+        return json.loads(text)
     except ValueError:
         return text
 

@@ -96,8 +96,8 @@ class History:
 
     def equal_to(self, version: ArtifactVersion) -> ArtifactVersion | None:
         """The first earlier version of the same bytes: what a restored version restored."""
-        position = self.versions.index(version)
-        return next((one for one in self.versions[:position] if one.sha256 == version.sha256), None)
+        first = next(one for one in self.versions if one.sha256 == version.sha256)
+        return None if first.id == version.id else first
 
     def blamed(self) -> Mapping[str, ArtifactVersion]:
         """For each top-level field of the current version, the version that last changed it."""

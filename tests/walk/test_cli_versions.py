@@ -236,6 +236,9 @@ def test_a_value_of_another_form_than_its_contract_has_now_is_one_error(project:
     fields = "{type: object, additionalProperties: false, required: [text], properties: {text: {type: string}}}"
     contract.write_text(text.replace("\nschema: markdown", f"\nschema: {fields}"), encoding="utf-8")
     assert "announcement@1 cannot be read" in say("restore", "1/announcement@1", code=2)
+    assert "# Short" in say("show", "1/announcement")
+    assert "+# Short" in say("diff", "1/announcement")
+    say("export", "1")
 
 
 def test_what_was_found_out_about_a_value_comes_back_with_it(tmp_path: Path) -> None:
