@@ -234,7 +234,7 @@ def _database(setting: Setting, project: Project | None) -> str:
     if not re.match(r"[a-z][a-z0-9+]*://", url):
         raise ConfigError(
             f"The database must be a URL, not {shown_url(url)!r} ({setting.origin}).",
-            hint="For a file: sqlite:///path/to/orch.db",
+            hint="For a file: sqlite:///path/to/orch.db; on a server: postgresql://user@host/name",
         )
     match = re.fullmatch(r"(sqlite(?:\+\w+)?:///)([^/?:][^?]*)(\?.*)?", url)
     if match is None:

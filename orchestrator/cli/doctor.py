@@ -29,6 +29,7 @@ PACKAGES: Final = (
     "sqlmodel",
     "sqlalchemy",
     "alembic",
+    "psycopg",
     "genai-prices",
 )
 # None: it was not looked at.
@@ -104,7 +105,7 @@ def _database(state: State, settings: Settings, found: Standing | None) -> dict[
         return about
 
     async def main() -> tuple[str, ...]:
-        store = open_store(settings.db, Scope(state.tenant, state.account, state.subject))
+        store = open_store(settings.db, Scope(state.tenant, state.account, state.subject), create=False)
         try:
             return await store.check()
         finally:
@@ -113,7 +114,7 @@ def _database(state: State, settings: Settings, found: Standing | None) -> dict[
     try:
         about["problems"] = list(drive(main))
     except OrchError as error:
-        about["problems"] = [error.message]
+        about |= {"exists": False} if error.code == "store_empty" else {"problems": [error.message]}
     return about
 
 

@@ -89,6 +89,10 @@ def ignore(event: Event) -> None:
     """A listener for commands that show no progress."""
 
 
+class NoRuns(UsageError):
+    """The project has no database yet; one to look at is not made."""
+
+
 @asynccontextmanager
 async def services(desk: Desk, listener: Callable[[Event], None] = ignore) -> AsyncIterator[Services]:
     """Everything the engine works with, opened for one command."""
@@ -103,10 +107,12 @@ async def reading(desk: Desk) -> AsyncIterator[Store]:
     """The database alone, for commands that only look. A project without one has no runs, and is left so."""
     from orchestrator.store import open_store
 
-    missing = database_file(desk.settings.db)
-    if missing is not None and not missing.exists():
-        raise UsageError("there are no runs yet", hint=f"{desk.state.command('run')} makes the first one.")
-    store = open_store(desk.settings.db, desk.scope, secrets=desk.settings.secret_values())
+    try:
+        store = open_store(desk.settings.db, desk.scope, secrets=desk.settings.secret_values(), create=False)
+    except StoreError as error:
+        if error.code != "store_empty":
+            raise
+        raise NoRuns("there are no runs yet", hint=f"{desk.state.command('run')} makes the first one.") from None
     try:
         yield store
     finally:

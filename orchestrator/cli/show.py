@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -257,17 +258,18 @@ def runs(state: State, action: str, limit: int) -> int:
 
     Newest first.
     """
-    from orchestrator.cli.session import database_file, drive, open_desk, reading
+    from orchestrator.cli.session import NoRuns, drive, open_desk, reading
     from orchestrator.trace.documents import runs_document
 
     desk = open_desk(state)
-    missing = database_file(desk.settings.db)
 
     async def main() -> tuple[RunRow, ...]:
         async with reading(desk) as store:
             return await store.runs(limit)
 
-    rows = () if missing is not None and not missing.exists() else drive(main)
+    rows: tuple[RunRow, ...] = ()
+    with contextlib.suppress(NoRuns):
+        rows = drive(main)
     if state.json:
         print_document(runs_document(rows))
     else:

@@ -32,22 +32,27 @@ def open_store(
     secrets: Sequence[str] = (),
     opening_timeout: float = 5.0,
     busy_timeout: float = 30.0,
+    create: bool = True,
     observer: Callable[[str], None] | None = None,
 ) -> Store:
     """Open the database `sqlite:///path` or `postgresql://…` for one scope, making or migrating its tables if need be.
 
     `secrets` are values that must never be stored (S29). The timeouts, in seconds, are for locks that other programs
     hold and for servers that do not answer: while opening, and while writing. `synchronous` is SQLite's; a server has
-    settings of its own. `observer` hears `method:begin` and `method:committed` around each write; what it raises stops
-    the writer, as the end of the process would.
+    settings of its own. With `create` False a database that is not there yet is not made.
+
+    `observer` hears `method:begin` and `method:committed` around each write; what it raises stops the writer, as the
+    end of the process would.
 
     Raises StoreError for a folder that cannot be written, a server that cannot be reached, a database that is not ours,
-    a locked or a newer one.
+    a locked or a newer one; code `store_empty` for one that is not there and not to be made.
     """
+    from orchestrator.store.database import Opening
     from orchestrator.store.opening import open_database
     from orchestrator.store.repository import Store
 
-    opened = open_database(url, scope, clock or SystemClock(), synchronous, secrets, opening_timeout, busy_timeout)
+    options = Opening(synchronous, opening_timeout, busy_timeout, create)
+    opened = open_database(url, scope, clock or SystemClock(), secrets, options)
     return Store(opened, url, observer)
 
 

@@ -9,16 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
+from orchestrator.errors import StoreError
 from orchestrator.store.sql import Cursor, Tx
 
 T = TypeVar("T")
 Observer = Callable[[str], None]
 MakeTx = Callable[[Cursor], Tx]
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How to open: SQLite's `synchronous`; seconds for what other programs hold while opening, and while writing; and
+    whether a database that is not there is made."""
+
+    synchronous: Literal["FULL", "NORMAL"]
+    opening_timeout: float
+    busy_timeout: float
+    create: bool = True
+
+
+def missing(place: str) -> StoreError:
+    """The database is not there, and was not to be made."""
+    return StoreError(f"the database {place} has nothing in it yet", hint="orch run makes it", code="store_empty")
 
 
 class Writing(Protocol):

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from orchestrator.errors import StoreError
 from orchestrator.store import migrate, sqlite
-from orchestrator.store.database import MakeTx, Observer
+from orchestrator.store.database import MakeTx, Observer, Opening, missing
 from orchestrator.store.sql import Cursor, Tx
 from orchestrator.store.writer import Writer
 
@@ -37,22 +37,23 @@ class Embedded:
         url: str,
         make: MakeTx,
         now: datetime,
-        synchronous: sqlite.Synchronous,
-        opening_timeout: float,
-        busy_timeout: float,
+        options: Opening,
     ) -> None:
         """Raises StoreError for whatever keeps the file from being used."""
         self.path = _path(url)
         self._make = make
-        self._writes = sqlite.engine(self.path, begin="IMMEDIATE", synchronous=synchronous, timeout=opening_timeout)
-        self._reads = sqlite.engine(self.path, begin="DEFERRED", synchronous=synchronous, timeout=opening_timeout)
+        if not options.create and not self.path.exists():
+            raise missing(self.place)
+        synchronous, timeout = options.synchronous, options.opening_timeout
+        self._writes = sqlite.engine(self.path, begin="IMMEDIATE", synchronous=synchronous, timeout=timeout)
+        self._reads = sqlite.engine(self.path, begin="DEFERRED", synchronous=synchronous, timeout=timeout)
         try:
             with _explained(self.path):
                 _prepare(self.path)
                 migrate.bring_up_to_date(self._writes, self.path, now)
                 _check_writable(self.path)
                 self.connection = sqlite.WriteConnection(
-                    self._writes.raw_connection(), self.path, migrate.HEAD, synchronous, busy_timeout, make
+                    self._writes.raw_connection(), self.path, migrate.HEAD, synchronous, options.busy_timeout, make
                 )
         except BaseException:
             self._dispose()

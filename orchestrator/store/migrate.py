@@ -22,6 +22,7 @@ from sqlalchemy import Connection, Engine, inspect
 
 from orchestrator.errors import StoreError
 from orchestrator.store import sqlite
+from orchestrator.store.database import missing
 
 LOCK: Final = 0x6F726368  # "orch": the advisory lock of a migration on a server
 HEAD: Final = "0001"  # the newest revision of this package; a test compares it with the history
@@ -57,7 +58,7 @@ def bring_up_to_date(engine: Engine, path: Path, now: datetime) -> Path | None:
         return backup
 
 
-def server_up_to_date(engine: Engine, place: str) -> None:
+def server_up_to_date(engine: Engine, place: str, create: bool = True) -> None:
     """Make or migrate the tables on a server if there is anything to do; of several processes, one does."""
     with engine.connect().execution_options(begin="BEGIN") as connection:
         if _peek_server(connection, place) == HEAD:
@@ -66,6 +67,8 @@ def server_up_to_date(engine: Engine, place: str) -> None:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
             own = "give Orchestrator a database of its own (createdb), or a schema: …?options=-csearch_path%3Dorch"
             revision = current(connection, place, own)
+            if revision is None and not create:
+                raise missing(place)
             if revision != HEAD:
                 _refuse_newer(revision, place)
                 upgrade(connection)

@@ -12,9 +12,8 @@ from typing import Final
 
 from orchestrator.clock import Clock
 from orchestrator.errors import StoreError
-from orchestrator.store import sqlite
 from orchestrator.store.columns import to_micros
-from orchestrator.store.database import Database, MakeTx
+from orchestrator.store.database import Database, MakeTx, Opening
 from orchestrator.store.scrub import Scrubber
 from orchestrator.store.sql import Cursor, Sql, Tx
 from orchestrator.values import Scope
@@ -41,10 +40,8 @@ def open_database(
     url: str,
     scope: Scope,
     clock: Clock,
-    synchronous: sqlite.Synchronous,
     secrets: Sequence[str],
-    opening_timeout: float,
-    busy_timeout: float,
+    options: Opening,
 ) -> Opened:
     """Raises StoreError for whatever keeps the database from being used."""
     scrubber = Scrubber(secrets)
@@ -52,7 +49,7 @@ def open_database(
     def make(cursor: Cursor) -> Tx:
         return Tx(cursor, scope, scrubber, to_micros(clock.now()))
 
-    database = _connected(url, make, clock, synchronous, opening_timeout, busy_timeout)
+    database = _connected(url, make, clock, options)
     try:
         return Opened(scope, database, _admit(database))
     except BaseException as error:
@@ -63,15 +60,13 @@ def open_database(
         raise explained from error
 
 
-def _connected(
-    url: str, make: MakeTx, clock: Clock, synchronous: sqlite.Synchronous, opening: float, busy: float
-) -> Database:
+def _connected(url: str, make: MakeTx, clock: Clock, options: Opening) -> Database:
     if url.startswith("sqlite:"):
         from orchestrator.store.embedded import Embedded
 
-        return Embedded(url, make, clock.now(), synchronous, opening, busy)
+        return Embedded(url, make, clock.now(), options)
     if url.startswith(_SERVERS):
-        return _server(url, make, opening, busy)
+        return _server(url, make, options)
     shown = url.split("://")[0]  # the rest may hold a password
     raise StoreError(
         f"a database of the form {shown}:// cannot be used",
@@ -79,7 +74,7 @@ def _connected(
     )
 
 
-def _server(url: str, make: MakeTx, opening: float, busy: float) -> Database:
+def _server(url: str, make: MakeTx, options: Opening) -> Database:
     try:
         from orchestrator.store.server import Server
     except ModuleNotFoundError as missing:
@@ -87,7 +82,7 @@ def _server(url: str, make: MakeTx, opening: float, busy: float) -> Database:
             f"PostgreSQL needs a driver that is not installed ({missing.name})",
             hint="pip install 'step-orchestrator[postgres]'",
         ) from missing
-    return Server(url, make, opening, busy)
+    return Server(url, make, options)
 
 
 def _admit(database: Database) -> bytes:

@@ -27,7 +27,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.store import migrate, server_errors
-from orchestrator.store.database import MakeTx, Observer
+from orchestrator.store.database import MakeTx, Observer, Opening
 from orchestrator.store.pooled import PooledWriter
 from orchestrator.store.server_engine import NamedCursor, address, pool, shown
 from orchestrator.store.sql import Tx
@@ -86,19 +86,19 @@ class _Patience:
 
 
 class Server:
-    """A database on a server, open. `patience`, in seconds, is for locks of others and for a server that is away."""
+    """A database on a server, open. Its patience is for locks of others, and for a server that is away."""
 
-    def __init__(self, url: str, make: MakeTx, opening_timeout: float, patience: float) -> None:
+    def __init__(self, url: str, make: MakeTx, options: Opening) -> None:
         """Raises StoreError for whatever keeps the database from being used."""
         where = address(url)
         self.place = shown(where)
         self.connections = CONNECTIONS
         self._make = make
-        self._patience = patience
+        self._patience = options.busy_timeout
         self._generation = migrate.HEAD
-        self._pool = pool(where, CONNECTIONS, opening_timeout, patience, _READ)
+        self._pool = pool(where, CONNECTIONS, options.opening_timeout, self._patience, _READ)
         try:
-            migrate.server_up_to_date(self._pool, self.place)
+            migrate.server_up_to_date(self._pool, self.place, options.create)
         except BaseException as error:
             self.close()
             explained = self.explain(error)

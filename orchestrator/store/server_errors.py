@@ -26,7 +26,7 @@ _READ_ONLY: Final = (errors.ReadOnlySqlTransaction,)
 _REFUSED: Final = (errors.InsufficientPrivilege,)
 _FULL: Final = (errors.InsufficientResources,)
 _DIFFERENT: Final = (errors.UndefinedTable, errors.UndefinedColumn)
-_ADDRESS: Final = "check the address given by --db URL, ORCH_DB or `db` of the project"
+_ADDRESS: Final = "check the address (--db URL, ORCH_DB or `db` of the project)"
 
 
 def cause(error: BaseException) -> BaseException:
@@ -105,7 +105,7 @@ def _unavailable(said: str, place: str) -> StoreError:
         return StoreError(f"the database {place} does not exist", hint="make it with createdb, or " + _ADDRESS)
     return StoreError(
         f"the database {place} cannot be reached: {said}",
-        hint="start the server, or " + _ADDRESS + "; a run that was interrupted goes on with orch resume",
+        hint=f"start the server, or {_ADDRESS}; an interrupted run goes on with orch resume",
     )
 
 

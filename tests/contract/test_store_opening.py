@@ -97,7 +97,7 @@ import os, sys
 from orchestrator.errors import StoreError
 from orchestrator.store import open_store
 from orchestrator.values import Scope
-import orchestrator.store.repository
+import orchestrator.store.embedded, orchestrator.store.repository
 if os.getuid() == 0:
     os.setgid(65534); os.setuid(65534)
 try:
