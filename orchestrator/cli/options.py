@@ -97,7 +97,9 @@ def shared_options() -> list[click.Parameter]:
 
     return [
         option("-C", "directory", callback=_enter, is_eager=True, metavar="DIR", help="Work in DIR (acts first)."),
-        option("--db", callback=_database, metavar="URL", help="Database: postgresql://… or sqlite:///… (.orch/orch.db)."),
+        option(
+            "--db", callback=_database, metavar="URL", help="Database: postgresql://… or sqlite:///… (.orch/orch.db)."
+        ),
         option("--json", is_flag=True, default=None, help="One JSON document on stdout."),
         option("--tenant", callback=_scope, metavar="ID", hidden=True, help="Whose data: tenant."),
         option("--account", callback=_scope, metavar="ID", hidden=True, help="Whose data: account."),
