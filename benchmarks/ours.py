@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from time import perf_counter
 
@@ -81,14 +82,16 @@ def _run(folder: Path, lines: Iterable[str], steps: int) -> Numbers:
     loading = perf_counter() - started
 
     async def go() -> Numbers:
-        async with engine.open_services(project, settings) as services:
+        async with AsyncExitStack() as opened:
+            services = await opened.enter_async_context(engine.open_services(project, settings))
             with Meter(folder) as meter:
                 run = await engine.start_run(services, graph, RunOptions({}))
+                await opened.aclose()
             assert run.status == "succeeded", run.error
             return meter.numbers
 
     numbers = asyncio.run(go())
-    return numbers | {"loading": loading, "ran": len(_done(graph))} | Meter.size(folder)
+    return numbers | {"loading": loading, "ran": len(_done(graph))}
 
 
 def write(folder: Path, head: str, lines: Iterable[str]) -> None:
