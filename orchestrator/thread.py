@@ -15,6 +15,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from orchestrator.context.budget import check_window
@@ -221,9 +222,15 @@ def _read(read: Read, version: ArtifactVersion | None) -> Iterator[ManifestEntry
     for name, field_hash in sorted(version.field_hashes.items()) if version else ():
         if read.fields is None or name in read.fields:
             yield ManifestEntry("read", f"{read.name}/{name}", field_hash)
-    inherited = list(version.guards) if version else []
-    label = [read.contract.name, read.contract.about, list(read.contract.not_for), inherited, read.guard]
-    yield ManifestEntry("label", read.name, digest(label))
+    contract = read.contract
+    label = _label(contract.name, contract.about, contract.not_for, version.guards if version else (), read.guard)
+    yield ManifestEntry("label", read.name, label)
+
+
+@lru_cache(maxsize=4096)
+def _label(name: str, about: str, not_for: tuple[str, ...], inherited: tuple[str, ...], guard: str | None) -> str:
+    """The hash of all that stands ahead of a value; the same for every value of one contract, so kept."""
+    return digest([name, about, not_for, inherited, guard])
 
 
 def _told(tool: Tool) -> list[object]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from orchestrator.store import calls, json_text, runs
 from orchestrator.store.records import Claim, Fenced, Starter
 from orchestrator.store.runs import Locked
-from orchestrator.store.snapshots import Present
+from orchestrator.store.snapshots import reading
 from orchestrator.store.sql import Sql, Tx, insert
 from orchestrator.values import Dispatch, Manifest
 
@@ -66,21 +66,18 @@ def _claim(tx: Tx, claim: Claim, locked: Locked) -> None:
         calls.write_sent(tx, dispatch, claim.sent, claim.thread)
 
 
-def begin(
-    tx: Tx, run_id: str, locked: Locked, ready: Sequence[Dispatch], starter: Starter | None
-) -> tuple[Dispatch, ...]:
+def begin(tx: Tx, locked: Locked, ready: Sequence[Dispatch], starter: Starter | None) -> tuple[Dispatch, ...]:
     """Claim at once those of a locked run's new dispatches that may begin so."""
     if starter is None or not ready or locked.status != "running":
         return tuple(ready)
-    present = Present(tx, run_id)
-    return tuple(_begun(tx, locked, dispatch, starter, present) for dispatch in ready)
+    return tuple(_begun(tx, locked, dispatch, starter) for dispatch in ready)
 
 
-def _begun(tx: Tx, locked: Locked, dispatch: Dispatch, starter: Starter, present: Present) -> Dispatch:
+def _begun(tx: Tx, locked: Locked, dispatch: Dispatch, starter: Starter) -> Dispatch:
     reads = starter.reads(dispatch.step)
     if reads is None:
         return dispatch
-    snapshot = present.snapshot(dispatch.step, dispatch.item, reads)
+    snapshot = reading(tx, dispatch.run_id, dispatch.step, dispatch.item, reads)
     _claim(tx, starter.claim(dispatch, snapshot), locked)
     return replace(dispatch, snapshot=snapshot)
 

@@ -124,7 +124,7 @@ def commit(tx: Tx, commit: Commit, starter: Starter | None) -> CommitResult:
     )
     moved = artifacts.moved(tx, dispatch.run_id, dispatch.attempt_id)
     ready = accept(tx, dispatch, step, artifact_id, version, moved, commit.children, ended.redo)
-    ready = claims.begin(tx, dispatch.run_id, locked, ready, starter)
+    ready = claims.begin(tx, locked, ready, starter)
     return CommitResult("moved" if moved else "committed", version, artifact_id, ready, moved)
 
 

@@ -57,7 +57,7 @@ def create(tx: Tx, new: NewRun, worker: str, starter: Starter | None) -> tuple[R
     if new.message is not None:
         messages.add(tx, session_id, "user", new.message, new.author, kind="run", run_id=run_id)
     ready = _steps(tx, run_id, new)
-    return runs.find(tx, run_id), claims.begin(tx, run_id, runs.lock(tx, run_id), ready, starter)
+    return runs.find(tx, run_id), claims.begin(tx, runs.lock(tx, run_id), ready, starter)
 
 
 def _steps(tx: Tx, run_id: str, new: NewRun) -> tuple[Dispatch, ...]:

@@ -111,7 +111,8 @@ class Claim:
 class Starter(Protocol):
     """Which steps begin in the very transaction that makes them ready, and with what claim.
 
-    It is asked inside that transaction, so it must be quick, pure, and never fail.
+    It is asked inside that transaction, so it must be quick, pure, and never fail. The snapshot holds what the step
+    reads and its own head; a step that is told more than that (inputs, conversation) claims for itself.
     """
 
     def reads(self, step: str) -> Sequence[str] | None:

@@ -165,7 +165,8 @@ class Store:
 
     async def snapshot(self, run_id: str, step: str, item: str | None, reads: Sequence[str], messages: int) -> Snapshot:
         """What the step may look at now, from one transaction."""
-        return await self._read(lambda tx: snapshots.Present(tx, run_id).snapshot(step, item, reads, messages))
+        work = partial(snapshots.snapshot, run_id=run_id, step=step, item=item, reads=reads, messages=messages)
+        return await self._read(work)
 
     async def claim(self, claim: Claim) -> bool:
         """Begin the attempt; False = the dispatch came too late, drop it. Raises BudgetExceeded, and then the attempt

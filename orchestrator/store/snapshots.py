@@ -8,7 +8,7 @@ from typing import Final
 from orchestrator.errors import UsageError
 from orchestrator.store.artifacts import COLUMN_COUNT, COLUMNS, version_row
 from orchestrator.store.sql import Row, Sql, Tx
-from orchestrator.values import Artifact, Message, Snapshot
+from orchestrator.values import Artifact, ArtifactVersion, Message, Snapshot
 
 _RUN = Sql(
     "SELECT r.session_id, m.seq, m.message, s.last_message FROM run r JOIN session s ON s.id = r.session_id"
@@ -30,43 +30,40 @@ _MESSAGES = Sql(
 )
 
 
-class Present:
-    """A run as one transaction sees it. What is the same for all its steps is read once."""
+def snapshot(tx: Tx, run_id: str, step: str, item: str | None, reads: Sequence[str], messages: int) -> Snapshot:
+    """The heads of the declared reads, the inputs, and the newest `messages` lines besides the run's own message."""
+    run = tx.one(_RUN, run=run_id)
+    if run is None:
+        raise UsageError(f"run {run_id} not found", hint="`orch runs` lists the runs of this project")
+    session_id, own, message, last = run
+    inputs = tx.all(_INPUTS, run=run_id)
+    record = {row[2]: _artifact(row) for row in inputs}
+    lines = tx.all(_MESSAGES, session=session_id, own=own or 0, limit=messages) if messages and last else []
+    return Snapshot(
+        artifacts={name: found for name in reads if (found := record.get(name) or _read(tx, run_id, name))},
+        conversation=tuple(Message(*line) for line in reversed(lines)),
+        conversation_total=last - (own is not None),
+        message=message,
+        record=record,
+        defaulted=frozenset(row[2] for row in inputs if row[-1]),
+        head=_head(tx, run_id, step, item),
+    )
 
-    def __init__(self, tx: Tx, run_id: str) -> None:
-        """Raises UsageError for a run that is not of this scope."""
-        run = tx.one(_RUN, run=run_id)
-        if run is None:
-            raise UsageError(f"run {run_id} not found", hint="`orch runs` lists the runs of this project")
-        self._tx = tx
-        self._run_id = run_id
-        self._session_id, self._own, self._message, self._last = run
-        inputs = tx.all(_INPUTS, run=run_id)
-        self._record = {row[2]: _artifact(row) for row in inputs}
-        self._defaulted = frozenset(row[2] for row in inputs if row[-1])
 
-    def snapshot(self, step: str, item: str | None, reads: Sequence[str], messages: int = 0) -> Snapshot:
-        """The heads of the declared reads, the inputs, the newest `messages` lines besides the run's own message."""
-        head = self._tx.one(_HEAD, run=self._run_id, name=step, item=item or "")
-        return Snapshot(
-            artifacts={name: found for name in reads if (found := self._record.get(name) or self._head(name))},
-            conversation=self._conversation(messages),
-            conversation_total=self._last - (self._own is not None),
-            message=self._message,
-            record=self._record,
-            defaulted=self._defaulted,
-            head=version_row(head) if head else None,
-        )
+def reading(tx: Tx, run_id: str, step: str, item: str | None, reads: Sequence[str]) -> Snapshot:
+    """The same for a step that asks nobody: the heads of its reads, and nothing that only a model would be told."""
+    found = {name: artifact for name in reads if (artifact := _read(tx, run_id, name))}
+    return Snapshot(found, head=_head(tx, run_id, step, item))
 
-    def _head(self, name: str) -> Artifact | None:
-        row = self._tx.one(_HEAD_WITH_BODY, run=self._run_id, name=name, item="")
-        return _artifact(row) if row else None
 
-    def _conversation(self, messages: int) -> tuple[Message, ...]:
-        if not messages or not self._last:
-            return ()
-        lines = self._tx.all(_MESSAGES, session=self._session_id, own=self._own or 0, limit=messages)
-        return tuple(Message(*line) for line in reversed(lines))
+def _head(tx: Tx, run_id: str, step: str, item: str | None) -> ArtifactVersion | None:
+    row = tx.one(_HEAD, run=run_id, name=step, item=item or "")
+    return version_row(row) if row else None
+
+
+def _read(tx: Tx, run_id: str, name: str) -> Artifact | None:
+    row = tx.one(_HEAD_WITH_BODY, run=run_id, name=name, item="")
+    return _artifact(row) if row else None
 
 
 def _artifact(row: Row) -> Artifact:

@@ -80,11 +80,22 @@ def test_S29_short_placeholders_are_no_secrets() -> None:
 
 
 def test_texts_become_storable_on_every_database() -> None:
-    scrubber = Scrubber([])
-    assert scrubber.parameter("a\x00b") == "a\N{REPLACEMENT CHARACTER}b"
-    assert scrubber.parameter("a\ud800b") == "a\\ud800b"
-    assert scrubber.parameter("für 5 €") == "für 5 €"
-    assert scrubber.parameter(b"a\x00b") == b"a\x00b"
+    values = {"nul": "a\x00b", "half": "a\ud800b", "euro": "für 5 €", "body": b"a\x00b", "none": None, "count": 3}
+    Scrubber([]).clean(values)
+    assert values == {
+        "nul": "a\N{REPLACEMENT CHARACTER}b",
+        "half": "a\\ud800b",
+        "euro": "für 5 €",
+        "body": b"a\x00b",
+        "none": None,
+        "count": 3,
+    }
+
+
+def test_S29_texts_and_bodies_on_their_way_into_the_database_are_scrubbed() -> None:
+    values = {"text": f"my {KEY}", "body": f"my {KEY}".encode()}
+    Scrubber([KEY]).clean(values)
+    assert values == {"text": f"my {MASK}", "body": f"my {MASK}".encode()}
 
 
 def test_a_statement_says_whose_rows_it_means() -> None:
