@@ -408,7 +408,8 @@ def _union_fault(error: JsonSchemaError) -> Iterator[tuple[str, str, Any]]:
     """Of the alternatives, those whose type fits are explained; where none fits, all types are named."""
     top = len(error.absolute_path)
     context = error.context or []
+    context = [e for e in context if e.schema_path] or context  # the alternative `false` has no words of its own
     wrong_type = {e.schema_path[0] for e in context if e.validator == "type" and len(e.absolute_path) == top}
-    fitting = [e for e in context if e.schema_path[0] not in wrong_type]
+    fitting = [e for e in context if e.schema_path and e.schema_path[0] not in wrong_type]
     for inner in fitting or context:
         yield from _json_schema_fault(inner)

@@ -145,7 +145,8 @@ def branches(schema: Schema, root: Schema) -> tuple[Schema, ...]:
         if isinstance(schema.get(key), list):
             return tuple(b for option in schema[key] if isinstance(option, Mapping) for b in branches(option, root))
     merged = schema.get("allOf")
-    if isinstance(merged, list) and len(merged) == 1 and "properties" not in schema:
+    single = isinstance(merged, list) and len(merged) == 1 and isinstance(merged[0], Mapping)
+    if merged and single and "properties" not in schema:
         return branches(merged[0], root)
     return (schema,)
 
@@ -228,6 +229,8 @@ def _marked(schema: Schema, root: Schema, path: str, above: tuple[int, ...]) -> 
         inside = (*above, id(branch))
         required = branch.get("required") or ()
         for name, child in (branch.get("properties") or {}).items():
+            if not isinstance(child, Mapping):
+                continue  # `true`, `false`
             here = f"{path}.{name}" if path else name
             if _is_marked(child, root):
                 absent = name not in required and child.get("default") is None
@@ -444,7 +447,7 @@ def _all_properties(branch: Schema, root: Schema) -> dict[str, Any]:
     """The properties of an object schema, those of its `allOf` parts too, in the order they are declared."""
     found = dict(branch.get("properties") or {})
     for part in branch.get("allOf") or ():
-        for name, child in properties(part, root).items():
+        for name, child in properties(part, root).items() if isinstance(part, Mapping) else ():
             found.setdefault(name, child)
     return found
 

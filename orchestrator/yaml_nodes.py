@@ -31,6 +31,7 @@ MAX_DEPTH: Final = 64
 MAX_NODES: Final = 50_000
 MAX_TEXT: Final = 4 * MAX_BYTES
 MAX_DIGITS: Final = 64
+MAX_FAULTS: Final = 500
 KEY: Final = "\x00key"  # the last part of a path that means a mapping's key; no text of a file holds NUL
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
@@ -63,6 +64,10 @@ class Document:
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
     def report(self, code: str, message: str, place: Place, hint: str | None = None) -> None:
+        if len(self.diagnostics) == MAX_FAULTS:
+            code, message, hint = "P012", f"the file has more faults than these {MAX_FAULTS}", "Mend these first."
+        elif len(self.diagnostics) > MAX_FAULTS:
+            return
         source = self.lines[place.line - 1] if 0 < place.line <= len(self.lines) else None
         self.diagnostics.append(Diagnostic(code, message, place, hint, source))
 
@@ -142,6 +147,7 @@ class _Composer(Reader, Scanner, Parser, Composer, BaseResolver):
         BaseResolver.__init__(self)
         self.document = document
         self.depth = 0
+        self.nodes = 0
 
     def root(self) -> Node | None:
         """The only document's root node; None after a fault."""
@@ -167,6 +173,9 @@ class _Composer(Reader, Scanner, Parser, Composer, BaseResolver):
         mark = event.start_mark
         if self.depth >= MAX_DEPTH:
             raise _Refused("P012", f"this is nested deeper than {MAX_DEPTH} levels", mark, "Nest less.")
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise _Refused("P012", f"the file holds more than {MAX_NODES:,} values", mark, "Split it.")
         if not isinstance(event, AliasEvent) and getattr(event, "tag", None) is not None:
             message, hint = "'!' begins a tag, and tags are not used here", "Quote the value if it is meant as text."
             self.document.report("P010", message, _place(self.document.file, mark), hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import pytest
@@ -235,3 +236,28 @@ def _finite(value: Any) -> bool:
     if isinstance(value, list):
         return all(_finite(item) for item in value)
     return not isinstance(value, float) or math.isfinite(value)
+
+
+BULK = {
+    "values in lines": "- a\n",
+    "keys": "a{0}: b\n",
+    "empty keys": "a:\n",
+    "one key for ever": "a: 1\n",
+    "anchors": "k{0}: &a{0} x\n",
+    "flow": "[]",
+    "comments": "# x\n",
+    "escapes": '"\\u0041"\n',
+}
+
+
+@pytest.mark.parametrize("name", BULK)
+def test_S25_a_file_full_of_anything_is_read_in_time_and_told_of_in_few_words(name: str) -> None:
+    """A million bytes of `a:` took half a minute and gave a quarter of a million faults."""
+    piece = BULK[name]
+    text = "".join(piece.format(number) for number in range(MAX_BYTES // len(piece.format(99_999))))
+    begun = time.process_time()
+    found = read(text).diagnostics
+    assert time.process_time() - begun < 8
+    assert 0 < len(found) <= 501
+    if len(found) == 501:
+        assert found[-1].code == "P012"
