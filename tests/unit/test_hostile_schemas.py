@@ -55,7 +55,7 @@ def _around(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-parts = st.recursive(st.booleans() | st.just({}), _around, max_leaves=4)
+parts: st.SearchStrategy[Any] = st.recursive(st.booleans() | st.just({}), _around, max_leaves=4)
 authored = st.builds(
     lambda schema, properties, defs: {**schema, "type": "object", "properties": properties, "$defs": defs},
     _around(parts),
@@ -100,7 +100,7 @@ def _use(schema: dict[str, Any], value: Any) -> None:
 @given(authored, st.lists(objects | data, min_size=1, max_size=3))
 def test_S25_a_schema_is_refused_in_words_or_works_with_any_value(schema: dict[str, Any], values: list[Any]) -> None:
     faults = schemas.schema_faults(schema)
-    assert all(isinstance(fault, str) and fault for fault in faults)
+    assert all(faults)
     for value in values if not faults else ():
         _use(schema, value)
 
