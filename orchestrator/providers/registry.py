@@ -7,6 +7,7 @@ before a run starts, and the error says which variable is empty and how to try w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -153,6 +154,10 @@ class Providers:
         )
 
 
+# What people are shown, and agree to, is what is contacted: no letters of other scripts that look like these.
+_HOST: Final = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
+
+
 def _url(spec: ProviderSpec) -> str:
     return spec.base_url or OPENAI_URL
 
@@ -163,6 +168,12 @@ def _checked_url(name: str, text: str) -> SplitResult:
         usable = url.scheme in ("http", "https") and url.hostname and (url.port is None or url.port > 0)
     except ValueError:
         usable = None
+    if usable and url.hostname and not _HOST.fullmatch(url.hostname):
+        raise ConfigError(
+            f"The base_url of provider {name!r} has a host with other characters than letters, digits, '.' and '-': "
+            f"{url.hostname!a}.",
+            hint="It may look like another host. If it is meant, write its ASCII form (xn--…).",
+        )
     if not usable:
         raise ConfigError(
             f"The base_url of provider {name!r} is no http address.",

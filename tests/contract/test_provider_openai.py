@@ -678,6 +678,25 @@ def test_an_address_that_is_none_is_a_clear_error(url: str) -> None:
         get(opened(url))
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "\u0430pi.openai.com",
+        "api\u3002openai.com",
+        "evil.com\\.openai.com",
+        "evil.com%2f.openai.com",
+        "a;b",
+        "a\u202eb",
+    ],
+)
+def test_S24_a_host_that_looks_like_another_is_refused(host: str) -> None:
+    """A letter of another script, or one that becomes a dot: people would agree to one host, and contact another."""
+    with pytest.raises(ConfigError, match="other characters than letters") as caught:
+        get(opened(f"https://{host}/v1"))
+    assert caught.value.message.isascii()
+    assert "xn--" in (caught.value.hint or "")
+
+
 def test_S29_addresses_are_shown_without_user_and_query() -> None:
     providers = opened("http://ana:s3cret@localhost:8080/v1?token=t0ken")
     traits = get(providers).traits
