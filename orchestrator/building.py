@@ -77,6 +77,7 @@ class Building:
         self.contracts: dict[str, Contract | None] = {}
         self.inputs: dict[str, InputNode] = {}
         self.steps: dict[str, StepNode] = {}
+        self._kinds = {**dict.fromkeys(spec.inputs, "input"), **dict.fromkeys(spec.steps, "step")}
 
     def graph(self) -> Graph | None:
         from orchestrator.step_building import StepBuilding
@@ -125,9 +126,9 @@ class Building:
 
     # --- names
 
-    def kinds(self) -> dict[str, str]:
+    def kinds(self) -> Mapping[str, str]:
         """Every name that can be read, with what it is. Steps and inputs share one name space."""
-        return {**dict.fromkeys(self.spec.inputs, "input"), **dict.fromkeys(self.spec.steps, "step")}
+        return self._kinds
 
     def unknown(self, what: str, name: str, place: Place) -> None:
         """Report a name that is neither a step nor an input, unless its own fault is the cause."""
@@ -305,7 +306,10 @@ def _assemble(building: Building, order: tuple[str, ...], outputs: tuple[str, ..
     from dataclasses import replace
 
     steps = {name: replace(building.steps[name], order=at) for at, name in enumerate(order)}
-    children = {name: tuple(child for child in steps if name in steps[child].parents) for name in steps}
+    children: dict[str, list[str]] = {name: [] for name in steps}
+    for name, step in steps.items():
+        for parent in step.parents:
+            children[parent].append(name)
     rank = {name: at for at, name in enumerate([*building.inputs, *steps])}
     spec = building.spec
     return Graph(
@@ -314,7 +318,7 @@ def _assemble(building: Building, order: tuple[str, ...], outputs: tuple[str, ..
         file=building.project.display(building.loaded.path),
         inputs=dict(building.inputs),
         steps=steps,
-        children=children,
+        children={name: tuple(below) for name, below in children.items()},
         rank=rank,
         outputs=outputs,
         digest=digest(list(_digested(building.inputs, steps, outputs, spec))),
