@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.store import json_text, workers
+from orchestrator.store.claims import new_attempt
 from orchestrator.store.content import put
 from orchestrator.store.creation import STEP, children_of, rows_of
 from orchestrator.store.records import AdoptPlan, NewStep, RunBusy
-from orchestrator.store.runs import lock, new_attempt
+from orchestrator.store.runs import lock
 from orchestrator.store.sql import Sql, Tx
 from orchestrator.values import Dispatch, ErrorRecord, RunStatus
 

@@ -3,18 +3,19 @@
 What it was made from and what it read are written in the same transaction, and so is a model step's first request: a
 step that is running is one whose inputs are on record.
 
-A step that sends nothing may begin in the transaction that makes it ready: nothing can come between the two, the disk
-is waited for once, and what it reads has just been written here.
+A step that sends nothing may begin in the transaction that makes it ready: its attempt is running from the start.
+Nothing can come between the two, the disk is waited for once, and what it reads has just been written here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
+from orchestrator.ids import uuid7
 from orchestrator.store import calls, json_text, runs
 from orchestrator.store.records import Claim, Fenced, Starter
-from orchestrator.store.runs import Locked
 from orchestrator.store.snapshots import reading
 from orchestrator.store.sql import Sql, Tx, insert
 from orchestrator.values import Dispatch, Manifest
@@ -30,6 +31,11 @@ WHERE id = :attempt AND token = :token AND claimed_token < :token
 )
 _MANIFEST = Sql("SELECT manifest FROM attempt WHERE id = :attempt AND {scope}")
 _FORGET_READS = Sql("DELETE FROM read WHERE attempt_id = :attempt AND {scope}")
+_NEW = insert(
+    "attempt",
+    "id step_id number token claimed_token state owner redo started_at claimed_at inputs_hash base_head manifest",
+)
+_NEWEST = Sql("UPDATE step SET attempt_id = :attempt WHERE id = :step AND {scope}")
 _READ = insert("read", "attempt_id name artifact_id version fields hash")
 
 
@@ -41,11 +47,8 @@ def recorded(tx: Tx, attempt_id: str) -> Manifest | None:
 
 def claim(tx: Tx, claim: Claim) -> None:
     """Raises Fenced where the dispatch is late, BudgetExceeded where the first call would pass the cap."""
-    _claim(tx, claim, runs.lock(tx, claim.dispatch.run_id, len(claim.events)))
-
-
-def _claim(tx: Tx, claim: Claim, locked: Locked) -> None:
     dispatch = claim.dispatch
+    locked = runs.lock(tx, dispatch.run_id, len(claim.events))
     row = locked.status == "running" and tx.one(
         _CLAIM,
         attempt=dispatch.attempt_id,
@@ -66,30 +69,78 @@ def _claim(tx: Tx, claim: Claim, locked: Locked) -> None:
         calls.write_sent(tx, dispatch, claim.sent, claim.thread)
 
 
-def begin(tx: Tx, locked: Locked, ready: Sequence[Dispatch], starter: Starter | None) -> tuple[Dispatch, ...]:
-    """Claim at once those of a locked run's new dispatches that may begin so."""
-    if starter is None or not ready or locked.status != "running":
-        return tuple(ready)
-    return tuple(_begun(tx, locked, dispatch, starter) for dispatch in ready)
+def new_attempt(
+    tx: Tx,
+    run_id: str,
+    step_id: str,
+    name: str,
+    item: str,
+    number: int,
+    *,
+    redo: int = 0,
+    starter: Starter | None = None,
+) -> Dispatch:
+    """An attempt of the step, now its newest, with the right (token 1) to claim it; or claimed, if the starter will."""
+    dispatch = Dispatch(run_id, name, item or None, uuid7(), number, 1)
+    (dispatch,) = new_attempts(tx, [NewAttempt(dispatch, step_id, redo)], starter)
+    tx.run(_NEWEST, attempt=dispatch.attempt_id, step=step_id)
+    return dispatch
 
 
-def _begun(tx: Tx, locked: Locked, dispatch: Dispatch, starter: Starter) -> Dispatch:
-    reads = starter.reads(dispatch.step)
-    if reads is None:
-        return dispatch
-    snapshot = reading(tx, dispatch.run_id, dispatch.step, dispatch.item, reads)
-    _claim(tx, starter.claim(dispatch, snapshot), locked)
-    return replace(dispatch, snapshot=snapshot)
+@dataclass(frozen=True, slots=True)
+class NewAttempt:
+    """An attempt that is to be; `redo` as in AttemptRow."""
+
+    dispatch: Dispatch
+    step_id: str
+    redo: int = 0
+
+
+def new_attempts(tx: Tx, new: Sequence[NewAttempt], starter: Starter | None) -> tuple[Dispatch, ...]:
+    """The rows of new attempts, written together: ready, or running from the start where the starter begins them."""
+    begun = [_begun(tx, one.dispatch, starter) for one in new]
+    tx.many(_NEW, [_row(tx, one, claim) for one, (_, claim) in zip(new, begun, strict=True)])
+    tx.many(_READ, [read for _, claim in begun if claim for read in _reads(claim)])
+    return tuple(dispatch for dispatch, _ in begun)
+
+
+def _begun(tx: Tx, dispatch: Dispatch, starter: Starter | None) -> tuple[Dispatch, Claim | None]:
+    reads = starter.reads(dispatch.step) if starter else None
+    if starter is None or reads is None:
+        return dispatch, None
+    seen = reading(tx, dispatch.run_id, dispatch.step, dispatch.item, reads)
+    return replace(dispatch, snapshot=seen), starter.claim(dispatch, seen)
+
+
+def _row(tx: Tx, new: NewAttempt, claim: Claim | None) -> dict[str, Any]:
+    return {
+        "id": new.dispatch.attempt_id,
+        "step_id": new.step_id,
+        "number": new.dispatch.number,
+        "token": new.dispatch.token,
+        "claimed_token": new.dispatch.token if claim else 0,
+        "state": "running" if claim else "ready",
+        "owner": claim.worker if claim else "",
+        "redo": new.redo,
+        "started_at": tx.now if claim else None,
+        "claimed_at": tx.now if claim else None,
+        "inputs_hash": claim.manifest.inputs_hash if claim else None,
+        "base_head": claim.base_head if claim else None,
+        "manifest": json_text.dump_manifest(claim.manifest) if claim else None,
+    }
 
 
 def _write_reads(tx: Tx, claim: Claim) -> None:
     """The read vector. An interrupted attempt goes on with what it would read now: equal values, maybe newer rows."""
-    attempt = claim.dispatch.attempt_id
     if claim.dispatch.interrupted:
-        tx.run(_FORGET_READS, attempt=attempt)
-    rows = [
+        tx.run(_FORGET_READS, attempt=claim.dispatch.attempt_id)
+    tx.many(_READ, _reads(claim))
+
+
+def _reads(claim: Claim) -> list[dict[str, Any]]:
+    return [
         {
-            "attempt_id": attempt,
+            "attempt_id": claim.dispatch.attempt_id,
             "name": read.name,
             "artifact_id": read.artifact_id,
             "version": read.version,
@@ -98,4 +149,3 @@ def _write_reads(tx: Tx, claim: Claim) -> None:
         }
         for read in claim.reads
     ]
-    tx.many(_READ, rows)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.errors import UsageError
-from orchestrator.store import artifacts, calls, claims, json_text, runs
+from orchestrator.store import artifacts, calls, json_text, runs
+from orchestrator.store.claims import new_attempt
 from orchestrator.store.records import Fenced, Starter
 from orchestrator.store.sql import Sql, Tx
 from orchestrator.values import AttemptState, Commit, CommitResult, Dispatch, DoneCall, ErrorRecord, Event
@@ -123,8 +124,8 @@ def commit(tx: Tx, commit: Commit, starter: Starter | None) -> CommitResult:
         tx, dispatch.run_id, step.name, step.item, version, commit.artifact, step.head_id, dispatch.attempt_id
     )
     moved = artifacts.moved(tx, dispatch.run_id, dispatch.attempt_id)
-    ready = accept(tx, dispatch, step, artifact_id, version, moved, commit.children, ended.redo)
-    ready = claims.begin(tx, locked, ready, starter)
+    starter = starter if locked.status == "running" else None
+    ready = accept(tx, dispatch, step, artifact_id, version, moved, commit.children, ended.redo, starter)
     return CommitResult("moved" if moved else "committed", version, artifact_id, ready, moved)
 
 
@@ -164,6 +165,7 @@ def accept(
     moved: tuple[str, ...],
     children: Sequence[str],
     redo: int,
+    starter: Starter | None = None,
 ) -> tuple[Dispatch, ...]:
     """Make a version the head, and dispatch what follows from that: the children, or once more this step itself."""
     tx.run(
@@ -176,37 +178,45 @@ def accept(
         released=int(step.released or not moved),
     )
     if not moved:
-        return () if step.released else _release(tx, dispatch.run_id, children)
+        return () if step.released else _release(tx, dispatch.run_id, children, starter)
     again = redo == 0
     runs.append_event(tx, dispatch, Event("step.moved", data={"inputs": list(moved), "redo": again}))
     if not again:
         return ()
-    return (runs.new_attempt(tx, dispatch.run_id, step.id, step.name, step.item, dispatch.number + 1, redo=1),)
+    number = dispatch.number + 1
+    return (new_attempt(tx, dispatch.run_id, step.id, step.name, step.item, number, redo=1, starter=starter),)
 
 
-def _release(tx: Tx, run_id: str, children: Sequence[str]) -> tuple[Dispatch, ...]:
+def _release(tx: Tx, run_id: str, children: Sequence[str], starter: Starter | None) -> tuple[Dispatch, ...]:
     """Count this parent as met in each child, once, and dispatch those that wait for nothing else."""
     ready: list[Dispatch] = []
     for name in children:
         for step_id, item, unmet, _, attempt_id, head_id in tx.all(_RELEASE, run=run_id, name=name):
-            found = unmet == 0 and _start(tx, run_id, step_id, name, item, attempt_id, head_id)
+            found = unmet == 0 and _start(tx, run_id, step_id, name, item, attempt_id, head_id, starter)
             if found:
                 ready.append(found)
     return tuple(ready)
 
 
 def _start(
-    tx: Tx, run_id: str, step_id: str, name: str, item: str, attempt_id: str | None, head_id: str | None
+    tx: Tx,
+    run_id: str,
+    step_id: str,
+    name: str,
+    item: str,
+    attempt_id: str | None,
+    head_id: str | None,
+    starter: Starter | None,
 ) -> Dispatch | None:
     """A dispatch for a step whose parents are all met, if it has work to do."""
     if attempt_id is None:
-        return None if head_id else runs.new_attempt(tx, run_id, step_id, name, item, 1)
+        return None if head_id else new_attempt(tx, run_id, step_id, name, item, 1, starter=starter)
     state, number, token, _ = tx.all(ATTEMPT, attempt=attempt_id)[0]
     if state == "ready":
         tx.run(_RAISE, attempt=attempt_id)
         return Dispatch(run_id, name, item or None, attempt_id, number, token + 1)
     if state in ("failed", "cancelled"):
-        return runs.new_attempt(tx, run_id, step_id, name, item, number + 1)
+        return new_attempt(tx, run_id, step_id, name, item, number + 1, starter=starter)
     return None
 
 
@@ -238,4 +248,4 @@ def restart(tx: Tx, dispatch: Dispatch, reason: str) -> Dispatch:
     ended = _end(tx, dispatch, "cancelled", ErrorRecord("restarted", reason), _UNFINISHED)
     runs.write_events(tx, dispatch.run_id, locked, [Event("step.restarted", data={"reason": reason})], dispatch)
     step = _step(tx, ended.step_id)
-    return runs.new_attempt(tx, dispatch.run_id, step.id, step.name, step.item, dispatch.number + 1, redo=ended.redo)
+    return new_attempt(tx, dispatch.run_id, step.id, step.name, step.item, dispatch.number + 1, redo=ended.redo)

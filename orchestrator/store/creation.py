@@ -8,7 +8,8 @@ from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.ids import uuid7
-from orchestrator.store import artifacts, claims, json_text, messages, runs
+from orchestrator.store import artifacts, json_text, messages, runs
+from orchestrator.store.claims import NewAttempt, new_attempts
 from orchestrator.store.columns import to_pico
 from orchestrator.store.content import put
 from orchestrator.store.records import NewRun, NewStep, Starter
@@ -25,7 +26,6 @@ STEP = insert(
     "step",
     "id run_id name item kind position children unmet released defaulted last_version attempt_id basis_id head_id",
 )
-_ATTEMPT = insert("attempt", "id step_id number token state")
 _PARENT_STEPS = Sql("SELECT s.name, s.item, s.head_id, s.basis_id FROM step s WHERE s.run_id = :run AND {scope:s}")
 
 
@@ -57,10 +57,11 @@ def create(tx: Tx, new: NewRun, worker: str, starter: Starter | None) -> tuple[R
     if new.message is not None:
         messages.add(tx, session_id, "user", new.message, new.author, kind="run", run_id=run_id)
     ready = _steps(tx, run_id, new)
-    return runs.find(tx, run_id), claims.begin(tx, runs.lock(tx, run_id), ready, starter)
+    return runs.find(tx, run_id), new_attempts(tx, ready, starter)
 
 
-def _steps(tx: Tx, run_id: str, new: NewRun) -> tuple[Dispatch, ...]:
+def _steps(tx: Tx, run_id: str, new: NewRun) -> list[NewAttempt]:
+    """Write the steps; the first attempts of those that wait for nothing."""
     listed = {step.name for step in new.steps}
     inputs = [NewStep(name, None, "input", -1) for name in new.inputs if name not in listed]
     steps = (*inputs, *new.steps)
@@ -75,23 +76,10 @@ def _steps(tx: Tx, run_id: str, new: NewRun) -> tuple[Dispatch, ...]:
             row["last_version"] = 1
         elif step.kind != "input" and not step.head and not row["unmet"]:
             row["attempt_id"] = uuid7()
-            ready.append(Dispatch(run_id, step.name, step.item, row["attempt_id"], 1, 1))
+            ready.append(NewAttempt(Dispatch(run_id, step.name, step.item, row["attempt_id"], 1, 1), row["id"]))
         rows.append(row)
     tx.many(STEP, rows)
-    started = [row for row in rows if row["attempt_id"]]
-    tx.many(_ATTEMPT, [_first_attempt(row) for row in started])
-    return tuple(ready)
-
-
-def _first_attempt(row: dict[str, Any]) -> dict[str, Any]:
-    """The ready attempt that a new step's row names."""
-    return {
-        "id": row["attempt_id"],
-        "step_id": row["id"],
-        "number": 1,
-        "token": 1,
-        "state": "ready",
-    }
+    return ready
 
 
 def rows_of(tx: Tx, run_id: str, steps: Sequence[NewStep], met: set[str]) -> list[dict[str, Any]]:

@@ -14,7 +14,6 @@ from decimal import Decimal
 from typing import Any
 
 from orchestrator.errors import UsageError
-from orchestrator.ids import uuid7
 from orchestrator.store import json_text
 from orchestrator.store.columns import from_micros, from_pico, to_pico
 from orchestrator.store.records import EventRow
@@ -39,8 +38,6 @@ _EVENTS = Sql(
     "SELECT seq, at, kind, step, item, attempt, data FROM event WHERE run_id = :run AND seq > :after AND {scope}"
     " ORDER BY seq"
 )
-_ATTEMPT = insert("attempt", "id step_id number token state redo")
-_NEWEST_ATTEMPT = Sql("UPDATE step SET attempt_id = :attempt WHERE id = :step AND {scope}")
 _BUDGET = Sql("SELECT cap_usd, spent_usd, reserved_usd FROM budget WHERE run_id = :run AND {scope}")
 _SET_CAP = Sql("UPDATE budget SET cap_usd = :cap WHERE run_id = :run AND {scope}")
 
@@ -143,14 +140,6 @@ def events_after(tx: Tx, run_id: str, after: int) -> tuple[EventRow, ...]:
         EventRow(seq, from_micros(at), kind, step, item, attempt, json_text.load(data))
         for seq, at, kind, step, item, attempt, data in rows
     )
-
-
-def new_attempt(tx: Tx, run_id: str, step_id: str, name: str, item: str, number: int, redo: int = 0) -> Dispatch:
-    """A ready attempt of the step, now its newest, with the right (token 1) to claim it."""
-    attempt_id = uuid7()
-    tx.run(_ATTEMPT, id=attempt_id, step_id=step_id, number=number, token=1, state="ready", redo=redo)
-    tx.run(_NEWEST_ATTEMPT, attempt=attempt_id, step=step_id)
-    return Dispatch(run_id, name, item or None, attempt_id, number, 1)
 
 
 def budget(tx: Tx, run_id: str) -> BudgetRow:
