@@ -25,7 +25,7 @@ _OWNERS = Sql(
 )
 _STATES = Sql(
     "SELECT s.name, s.item, s.id, s.head_id, s.stale, a.id, a.state, a.number, a.token, a.manifest IS NOT NULL"
-    " FROM step s LEFT JOIN attempt a ON a.id = s.attempt_id WHERE s.run_id = :run AND {scope:s}"
+    " FROM step s LEFT JOIN attempt a ON a.id = s.attempt_id AND {scope:a} WHERE s.run_id = :run AND {scope:s}"
 )
 _ADOPT_STEP = Sql(
     "UPDATE step SET kind = :kind, position = :position, children = :children, unmet = :unmet, released = :released"

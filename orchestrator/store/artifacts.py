@@ -26,9 +26,11 @@ COLUMNS: Final = (
     " a.parent_id, a.sensitivity, a.field_hashes, a.facts, a.guards, a.draft"
 )
 COLUMN_COUNT: Final = 17
-_BODY: Final = "c.tenant = a.tenant AND c.account = a.account AND c.subject = a.subject AND c.sha256 = a.content"
 _BY_ID = Sql(f"SELECT {COLUMNS} FROM artifact a WHERE a.id = :id AND {{scope:a}}")
-_WITH_BODY = Sql(f"SELECT {COLUMNS}, c.body FROM artifact a JOIN content c ON {_BODY} WHERE a.id = :id AND {{scope:a}}")
+_WITH_BODY = Sql(
+    f"SELECT {COLUMNS}, c.body FROM artifact a JOIN content c ON c.sha256 = a.content"
+    " WHERE a.id = :id AND {scope:a} AND {scope:c}"
+)
 _CHAIN: Final = """
 WITH RECURSIVE chain (id) AS (
     SELECT a.id FROM artifact a WHERE a.run_id = :run AND a.step = :step AND a.item = :item AND {scope:a}

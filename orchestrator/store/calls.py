@@ -40,6 +40,9 @@ _BLOCK = insert(
     "block",
     "thread_id position layer source parts rule tokens artifact_id version contract fields about guards sensitivity",
 )
+# What is referred to must be the attempt's own: an id that was heard elsewhere is nobody's right (S16).
+_OWN_THREAD = Sql("SELECT 1 FROM thread WHERE id = :id AND attempt_id = :attempt AND {scope}")
+_OWN_CALL = Sql("SELECT 1 FROM call WHERE id = :id AND attempt_id = :attempt AND {scope}")
 _SENT = insert(
     "call",
     "id attempt_id thread_id seq source previous rung request_hash items ask provider model estimate_tokens"
@@ -71,7 +74,7 @@ _TOOL = insert(
     "id call_id tool_id name arguments state started_at",
     # What a person said was about the execution before this one: interrupted again, it is in doubt again.
     "ON CONFLICT (call_id, tool_id) DO UPDATE SET state = 'started', started_at = excluded.started_at, decision = NULL"
-    " WHERE tool_call.state <> 'done'",
+    " WHERE tool_call.state <> 'done' AND {scope:tool_call}",
 )
 _TOOL_DONE = Sql(
     "UPDATE tool_call SET state = 'done', output = :output, is_error = :is_error, ended_at = :now"
@@ -82,7 +85,7 @@ _EFFECT = insert(
     "effect",
     "attempt_id key state started_at",
     "ON CONFLICT (attempt_id, key) DO UPDATE SET state = 'started', started_at = excluded.started_at"
-    " WHERE effect.state <> 'done'",
+    " WHERE effect.state <> 'done' AND {scope:effect}",
 )
 _EFFECT_DONE = Sql(
     "UPDATE effect SET state = 'done', value = :value, ended_at = :now"
@@ -154,6 +157,8 @@ def _block(thread_id: str, position: int, block: Block, bodies: Bodies) -> dict[
 
 def sent(tx: Tx, dispatch: Dispatch, call: SentCall) -> None:
     fence(tx, dispatch)
+    if tx.one(_OWN_THREAD, id=call.thread_id, attempt=dispatch.attempt_id) is None:
+        raise UsageError(f"thread {call.thread_id} not found", hint="a thread is opened with its first call")
     write_sent(tx, dispatch, call)
 
 
@@ -258,6 +263,8 @@ def _usage_values(usage: Usage | None) -> dict[str, int | None]:
 
 def tool_started(tx: Tx, dispatch: Dispatch, call_id: str, call: ToolCall) -> None:
     fence(tx, dispatch)
+    if tx.one(_OWN_CALL, id=call_id, attempt=dispatch.attempt_id) is None:
+        raise UsageError(f"call {call_id} not found", hint="a call is recorded before its tools run")
     tx.run(
         _TOOL,
         id=uuid7(),

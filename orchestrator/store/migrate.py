@@ -21,7 +21,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, inspect
 
 from orchestrator.errors import StoreError
-from orchestrator.store import sqlite
+from orchestrator.store import guard, sqlite
 from orchestrator.store.database import missing
 
 LOCK: Final = 0x6F726368  # "orch": the advisory lock of a migration on a server
@@ -134,6 +134,7 @@ def upgrade(connection: Connection) -> None:
     """Bring the schema to `HEAD`, in the transaction that is open."""
     from alembic import command
 
+    connection.execution_options(**{guard.WITHIN: guard.MIGRATION})
     command.upgrade(configuration(connection), HEAD)
 
 

@@ -24,13 +24,15 @@ _ORDER: Final = "CASE WHEN s.kind = 'input' THEN 0 ELSE 1 END, s.position, s.nam
 _STEPS = Sql(
     "SELECT s.id, s.name, s.item, s.kind, s.position, s.stale, s.defaulted, t.id, t.state, t.number, t.error,"
     f" b.manifest, b.inputs_hash, {COLUMNS}, {_DRAFT} FROM step s"
-    " LEFT JOIN attempt t ON t.id = s.attempt_id"
-    " LEFT JOIN attempt b ON b.id = COALESCE(s.basis_id, s.attempt_id)"
-    " LEFT JOIN artifact a ON a.id = s.head_id LEFT JOIN artifact d ON d.id = s.draft_id"
+    " LEFT JOIN attempt t ON t.id = s.attempt_id AND {scope:t}"
+    " LEFT JOIN attempt b ON b.id = COALESCE(s.basis_id, s.attempt_id) AND {scope:b}"
+    " LEFT JOIN artifact a ON a.id = s.head_id AND {scope:a}"
+    " LEFT JOIN artifact d ON d.id = s.draft_id AND {scope:d}"
     f" WHERE s.run_id = :run AND {{scope:s}} ORDER BY {_ORDER}"
 )
 _STATES = Sql(
-    "SELECT s.id, s.name, s.stale, s.head_id, t.state, t.error FROM step s LEFT JOIN attempt t ON t.id = s.attempt_id"
+    "SELECT s.id, s.name, s.stale, s.head_id, t.state, t.error FROM step s"
+    " LEFT JOIN attempt t ON t.id = s.attempt_id AND {scope:t}"
     f" WHERE s.run_id = :run AND {{scope:s}} ORDER BY {_ORDER}"
 )
 _TIMES = Sql(
@@ -43,7 +45,7 @@ _CALLS = Sql(
     " SUM(c.cache_write_tokens), SUM(c.output_tokens), SUM(c.reasoning_tokens)"
     " FROM step s JOIN attempt t ON t.step_id = s.id JOIN thread h ON h.attempt_id = t.id"
     " JOIN call c ON c.thread_id = h.id"
-    " WHERE s.run_id = :run AND {scope:s} AND {scope:t} AND {scope:c} GROUP BY t.step_id"
+    " WHERE s.run_id = :run AND {scope:s} AND {scope:t} AND {scope:h} AND {scope:c} GROUP BY t.step_id"
 )
 
 

@@ -35,6 +35,7 @@ from orchestrator.store import (
     workers,
 )
 from orchestrator.store.database import Observer
+from orchestrator.store.guard import WITHIN
 from orchestrator.store.listings import Reading, attempts
 from orchestrator.store.opening import Opened
 from orchestrator.store.records import (
@@ -364,7 +365,7 @@ class Store:
         """One read transaction through the table classes."""
 
         def reading(connection: Connection) -> T:
-            with Session(connection) as session:
+            with Session(connection.execution_options(**{WITHIN: self.scope})) as session:
                 return work(Reading(session, self.scope))
 
         return await self._in_thread(partial(self._database.browse, reading))

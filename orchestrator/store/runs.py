@@ -24,8 +24,9 @@ _RUN = """
 SELECT r.id, r.number, r.pipeline, r.status, r.parent_id, p.number, r.session_id, s.name, r.created_at, r.graph_digest,
        r.file, m.message, b.cap_usd, r.on_exceed, r.unpriced, r.author, r.error
 FROM run r JOIN session s ON s.id = r.session_id JOIN budget b ON b.run_id = r.id
-LEFT JOIN run p ON p.id = r.parent_id LEFT JOIN message m ON m.run_id = r.id AND m.kind = 'run'
-WHERE {scope:r} AND
+LEFT JOIN run p ON p.id = r.parent_id AND {scope:p}
+LEFT JOIN message m ON m.run_id = r.id AND m.kind = 'run' AND {scope:m}
+WHERE {scope:r} AND {scope:s} AND {scope:b} AND
 """
 _BY_ID = Sql(_RUN + "r.id = :ref")
 _BY_NUMBER = Sql(_RUN + "r.number = :ref")

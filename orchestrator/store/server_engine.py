@@ -11,6 +11,7 @@ from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from orchestrator.errors import StoreError
+from orchestrator.store import guard
 
 SCHEMES: Final = ("postgresql://", "postgres://", "postgresql+psycopg://")
 _NAME: Final = re.compile(r":([a-z_][a-z0-9_]*)")
@@ -58,6 +59,8 @@ def pool(where: URL, size: int, opening_timeout: float, lock_timeout: float, beg
         connection.execute(
             f"SET lock_timeout = {round(lock_timeout * 1000)}; SET idle_in_transaction_session_timeout = {_IDLE_MS}"
         )
+
+    guard.watch(made)
 
     @event.listens_for(made, "begin")
     def begun(connection: Any) -> None:

@@ -12,11 +12,12 @@ from orchestrator.values import Artifact, ArtifactVersion, Message, Snapshot
 
 _RUN = Sql(
     "SELECT r.session_id, m.seq, m.message, s.last_message FROM run r JOIN session s ON s.id = r.session_id"
-    " LEFT JOIN message m ON m.run_id = r.id AND m.kind = 'run' WHERE r.id = :run AND {scope:r} AND {scope:s}"
+    " LEFT JOIN message m ON m.run_id = r.id AND m.kind = 'run' AND {scope:m}"
+    " WHERE r.id = :run AND {scope:r} AND {scope:s}"
 )
 _JOINED: Final = (
-    " FROM step s JOIN artifact a ON a.id = s.head_id JOIN content c ON c.tenant = a.tenant AND c.account = a.account"
-    " AND c.subject = a.subject AND c.sha256 = a.content WHERE s.run_id = :run AND {scope:s} AND {scope:a}"
+    " FROM step s JOIN artifact a ON a.id = s.head_id JOIN content c ON c.sha256 = a.content"
+    " WHERE s.run_id = :run AND {scope:s} AND {scope:a} AND {scope:c}"
 )
 _INPUTS = Sql(f"SELECT {COLUMNS}, c.body, s.defaulted {_JOINED} AND s.kind = 'input' ORDER BY s.position, s.name")
 _HEAD_WITH_BODY = Sql(f"SELECT {COLUMNS}, c.body {_JOINED} AND s.name = :name AND s.item = :item")

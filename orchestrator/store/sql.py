@@ -4,7 +4,8 @@ The hot path writes statements, not objects: against a bare insert and commit an
 these about twice. What keeps them safe is that a statement without its scope cannot be built, and that every value on
 its way into the database passes one sink (`Scrubber.clean`).
 
-In a statement, `{scope}` becomes the three predicates, `{scope:s}` the same for the alias `s`.
+In a statement, `{scope}` becomes the three predicates, `{scope:s}` the same for the alias `s`; each table that is named
+needs its own (`guard`).
 """
 
 from __future__ import annotations
@@ -13,34 +14,36 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from orchestrator.store import guard
+from orchestrator.store.guard import COLUMNS
 from orchestrator.store.scrub import Scrubber
 from orchestrator.values import Scope
 
 _MARK: Final = re.compile(r"\{scope(?::(\w+))?\}")
-_COLUMNS: Final = ("tenant", "account", "subject")
 
 Row = tuple[Any, ...]
 
 
 class Sql:
-    """One statement of the store. Raises ValueError at import if it does not say whose rows it means."""
+    """One statement of the store. Raises ValueError at import unless it holds each of its tables inside the scope."""
 
     __slots__ = ("text",)
 
     def __init__(self, text: str) -> None:
-        if not _MARK.search(text) and not all(f":{column}" in text for column in _COLUMNS):
-            raise ValueError(f"a statement without a scope: {text}")
         self.text = _MARK.sub(_predicates, text)
+        wrong = guard.fault(self.text)
+        if wrong is not None:
+            raise ValueError(f"a statement that leaves the scope, because {wrong}: {self.text}")
 
 
 def _predicates(match: re.Match[str]) -> str:
     prefix = f"{match[1]}." if match[1] else ""
-    return " AND ".join(f"{prefix}{column} = :{column}" for column in _COLUMNS)
+    return " AND ".join(f"{prefix}{column} = :{column}" for column in COLUMNS)
 
 
 def insert(table: str, columns: str, more: str = "") -> Sql:
     """An INSERT of the named columns (blank-separated), its scope columns taken from the scope; `more` follows it."""
-    names = (*_COLUMNS, *columns.split())
+    names = (*COLUMNS, *columns.split())
     values = ", ".join(f":{name}" for name in names)
     return Sql(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values}) {more}")
 
@@ -90,5 +93,5 @@ class Tx:
     def _bound(self, values: Mapping[str, Any]) -> dict[str, Any]:
         bound = dict(values)
         self.scrubber.clean(bound)
-        bound.update(self._scope)
+        bound.update(self._scope)  # last: whatever a caller says, the scope's columns come from the scope
         return bound

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from orchestrator.errors import StoreError
+from orchestrator.store import guard
 from orchestrator.store.sql import Tx
 
 Synchronous = Literal["FULL", "NORMAL"]
@@ -49,6 +50,8 @@ def engine(path: Path, *, begin: Literal["IMMEDIATE", "DEFERRED"], synchronous: 
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         if not foreign({name for (name,) in tables}):
             connection.execute("PRAGMA journal_mode=WAL").fetchall()  # it stands in the file: not in one of others
+
+    guard.watch(made)
 
     @event.listens_for(made, "begin")
     def begun(connection: Any) -> None:

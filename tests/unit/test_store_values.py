@@ -100,7 +100,7 @@ def test_S29_texts_and_bodies_on_their_way_into_the_database_are_scrubbed() -> N
 
 def test_a_statement_says_whose_rows_it_means() -> None:
     """A query without a scope raises; it never means "all"."""
-    with pytest.raises(ValueError, match="without a scope"):
+    with pytest.raises(ValueError, match="does not hold run inside the scope"):
         Sql("SELECT id FROM run WHERE id = :id")
     assert Sql("SELECT id FROM run r WHERE {scope:r}").text == (
         "SELECT id FROM run r WHERE r.tenant = :tenant AND r.account = :account AND r.subject = :subject"
