@@ -2,9 +2,9 @@
 
 Reading order: `records` and `orchestrator.values` (what goes in and out), `tables` (where it stands), `repository` (the
 methods, one line each), then the transaction of interest: `creation`, `claims`, `calls`, `commits`, `answers`,
-`adoption` write; `snapshots`, `overview`, `listings`, `journals`, `artifacts`, `runs` read. `sql`, `guard` and `scrub` are
-the gate that everything passes. `database` says what is asked of a database; there are two: `embedded` (with `sqlite` and
-`writer`, the one thread that writes) and `server` (with `pooled`); `opening` and `migrate` bring them up.
+`adoption` write; `snapshots`, `overview`, `listings`, `journals`, `artifacts`, `runs` read. `sql`, `guard` and `scrub`
+are the gate that everything passes. `database` says what is asked of a database; there are two: `embedded` (with
+`sqlite` and `writer`, the one thread that writes) and `server` (with `pooled`); `opening` and `migrate` bring them up.
 
 The database's libraries are imported when a store is opened, not before: `orch --help` needs none of them.
 """

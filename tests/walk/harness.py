@@ -48,6 +48,7 @@ from orchestrator.values import (
     Request,
     RunRow,
     RunStatus,
+    Scope,
     StepRow,
 )
 from tests.database_kit import databases
@@ -166,6 +167,7 @@ class House:
     files: Mapping[str, str] = field(default_factory=dict)
     database: str = "orch.db"
     model: str = "scripted:written"
+    scope: Scope = field(default_factory=Scope)
     clock: JumpingClock = field(default_factory=JumpingClock)
     events: list[Event] = field(default_factory=list)
     _opened: tuple[Project, Settings, Graph] | None = field(default=None, init=False)
@@ -228,6 +230,7 @@ class House:
             project,
             settings,
             db=self.url,
+            scope=self.scope,
             listener=self.events.append,
             clock=self.clock,
             providers=OneProvider(project, settings, self.provider),
