@@ -31,7 +31,7 @@ def resume(folder: Path, steps: int) -> Numbers:
 
 
 def fanout(folder: Path, steps: int) -> Numbers:
-    """Independent steps, all at once."""
+    """Independent steps, all at once: until the last result is durable."""
     connection = _open(folder)
 
     async def branch(name: str) -> None:
@@ -42,7 +42,7 @@ def fanout(folder: Path, steps: int) -> Numbers:
 
     with Meter(folder) as meter:
         asyncio.run(branches())
-        connection.close()
+    connection.close()
     return meter.numbers
 
 
