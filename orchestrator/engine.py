@@ -394,15 +394,15 @@ def _shared(step: NewStep, row: StepRow | None, again: bool) -> NewStep:
 
 async def _check_same_steps(services: Services, graph: Graph, run: RunRow) -> None:
     """A run goes on under the pipeline file as it is now; a step it has begun must still be there."""
-    rows = await services.store.steps(run.id)
-    gone = [row.name for row in rows if row.name not in graph.rank]
+    known = {step.name: None for step in await services.store.states(run.id)}
+    gone = [name for name in known if name not in graph.rank]
     if gone:
         raise UsageError(
             f"run {run.number} has {', '.join(gone)}, which {graph.file} does not have any more",
             hint="put it back, or start a new run",
             code="steps_removed",
         )
-    new = [name for name in graph.inputs if name not in {row.name for row in rows}]
+    new = [name for name in graph.inputs if name not in known]
     if new:
         raise UsageError(
             f"{graph.file} now has the input {', '.join(new)}, which run {run.number} was not given",
