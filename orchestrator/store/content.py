@@ -44,10 +44,14 @@ class Bodies:
         return len(self._rows[key])
 
     def write(self) -> None:
+        """In the order of their hashes: two transactions that write the same bodies must not wait for each other."""
         tx = self._tx
         tx.many(
             _PUT,
-            [{"sha256": key, "size": len(body), "used_at": tx.now, "body": body} for key, body in self._rows.items()],
+            [
+                {"sha256": key, "size": len(body), "used_at": tx.now, "body": body}
+                for key, body in sorted(self._rows.items())
+            ],
         )
         self._rows = {}
 

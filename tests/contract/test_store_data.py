@@ -15,7 +15,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
-from sqlalchemy import LargeBinary, create_engine
+from sqlalchemy import Connection, LargeBinary, create_engine, inspect
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
@@ -69,6 +69,23 @@ ANA, BEN = Scope("acme", "a1", "ana"), Scope("acme", "a1", "ben")
 def test_R015_an_artifact_has_step_type_content_and_a_message_role_and_message() -> None:
     assert {"step", "type", "content"} <= set(tables.metadata.tables["artifact"].columns.keys())
     assert {"role", "message"} <= set(tables.metadata.tables["message"].columns.keys())
+
+
+def test_R015_the_columns_stand_in_the_database_and_hold_what_was_said(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        def columns(connection: Connection) -> dict[str, dict[str, bool]]:
+            found = inspect(connection)
+            names = ("artifact", "message")
+            return {t: {c["name"]: c["nullable"] for c in found.get_columns(t)} for t in names}
+
+        there = store._database.browse(columns)
+        assert [there["artifact"][name] for name in ("step", "type", "content")] == [False] * 3
+        assert [there["message"][name] for name in ("role", "message")] == [False] * 2
+        await started(store, "a", message="please hurry", inputs={"x": artifact("v")})
+
+    using(tmp_path, body)
+    assert raw(tmp_path, "SELECT role, message FROM message") == [("user", "please hurry")]
+    assert raw(tmp_path, "SELECT step, type, content FROM artifact") == [("x", "note", sha256("v"))]
 
 
 def test_S16_every_row_carries_its_scope_and_refers_to_its_subject() -> None:
