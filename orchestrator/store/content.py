@@ -46,13 +46,8 @@ class Bodies:
     def write(self) -> None:
         """In the order of their hashes: two transactions that write the same bodies must not wait for each other."""
         tx = self._tx
-        tx.many(
-            _PUT,
-            [
-                {"sha256": key, "size": len(body), "used_at": tx.now, "body": body}
-                for key, body in sorted(self._rows.items())
-            ],
-        )
+        rows = sorted(self._rows.items())
+        tx.many(_PUT, [{"sha256": key, "size": len(body), "used_at": tx.now, "body": body} for key, body in rows])
         self._rows = {}
 
 
