@@ -15,7 +15,6 @@ import os
 import re
 import time
 from typing import Any
-from uuid import UUID
 
 SYNTHETIC_PREFIX = "synthetic_"
 MAX_DEPTH = 64
@@ -31,7 +30,8 @@ def uuid7() -> str:
     milliseconds, rest = divmod(time.time_ns(), 1_000_000)
     value = milliseconds << 80 | 0x7 << 76 | (rest << 12) // 1_000_000 << 64 | int.from_bytes(os.urandom(8), "big")
     value = value & ~(0x3 << 62) | 0x2 << 62
-    return str(UUID(int=value))
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def synthetic_thread_id(session: str) -> str:

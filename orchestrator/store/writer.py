@@ -147,7 +147,10 @@ class Writer:
             tx = self._connection.begin(any(unit.durable for unit in units))
             for unit in units:
                 self._observe(unit, "begin")
-                self._run(unit, tx)
+                if len(units) == 1:
+                    unit.value = unit.work(tx)  # a lone unit needs no savepoint: the transaction is its own
+                else:
+                    self._run(unit, tx)
             self._connection.commit()
         except _Observed as seen:
             raise seen.error from None
