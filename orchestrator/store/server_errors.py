@@ -25,7 +25,7 @@ _GOING: Final = (
 _READ_ONLY: Final = (errors.ReadOnlySqlTransaction,)
 _REFUSED: Final = (errors.InsufficientPrivilege,)
 _FULL: Final = (errors.InsufficientResources,)
-_DIFFERENT: Final = (errors.UndefinedTable, errors.UndefinedColumn)
+_DIFFERENT: Final = (errors.UndefinedTable, errors.UndefinedColumn, errors.FeatureNotSupported)  # the last: of a plan
 _ADDRESS: Final = "check the address (--db URL, ORCH_DB or `db` of the project)"
 
 
@@ -91,18 +91,21 @@ def explain(error: BaseException, place: str) -> BaseException:
             hint="was it migrated or restored meanwhile? start again",
         )
     if isinstance(found, psycopg.OperationalError | psycopg.InterfaceError):
-        return _unavailable(said, place)
+        answered = found.sqlstate is not None and not isinstance(found, _GOING)
+        return _unavailable(said, place, answered)
     return error
 
 
-def _unavailable(said: str, place: str) -> StoreError:
-    if "password" in said or "authentication" in said:
+def _unavailable(said: str, place: str, answered: bool) -> StoreError:
+    if "password" in said or "authentication" in said or said.startswith("role "):
         return StoreError(
             f"the database {place} refuses the user: {said}",
             hint="check user and password in the address; special characters in a password are written as %40 for @",
         )
     if "database" in said and "does not exist" in said:
         return StoreError(f"the database {place} does not exist", hint="make it with createdb, or " + _ADDRESS)
+    if answered:
+        return StoreError(f"the database {place} gave up: {said}", hint="look into its log, and resume the run")
     return StoreError(
         f"the database {place} cannot be reached: {said}",
         hint=f"start the server, or {_ADDRESS}; an interrupted run goes on with orch resume",

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -283,6 +284,29 @@ def test_a_wrong_password_is_one_sentence(postgres: Server, empty: str) -> None:
     assert "password" in error.message
     assert "typo" not in f"{error.message}{error.hint}"
     assert PASSWORD not in f"{error.message}{error.hint}"
+
+
+def test_an_unknown_user_is_one_sentence(postgres: Server) -> None:
+    assert "refuses the user" in _refused(postgres.url("postgres").replace("app@", "nobody@")).message
+
+
+def test_a_statement_that_the_server_ends_is_one_sentence(postgres: Server, empty: str) -> None:
+    """A limit of the operator's: the server is there, so it is not said that it cannot be reached."""
+    _fill(postgres.url(empty))
+
+    async def main() -> None:
+        store = open_store(postgres.url(empty), Scope())
+
+        def slow(tx: Any) -> None:
+            tx._cursor.execute("SET LOCAL statement_timeout = 50", {})
+            tx._cursor.execute("SELECT pg_sleep(5)", {})
+
+        with pytest.raises(StoreError, match="gave up: canceling statement"):
+            await store._writer.write("slow", slow)
+        assert await store.register_worker()
+        await store.close()
+
+    asyncio.run(main())
 
 
 def test_a_missing_database_is_one_sentence(postgres: Server) -> None:

@@ -371,8 +371,7 @@ def test_S01_a_run_of_a_living_process_is_refused_and_of_a_killed_one_taken_at_o
     )
     try:
         assert first.stdout is not None
-        while " a " not in first.stdout.readline():
-            pass
+        assert any(" a " in line for line in iter(first.stdout.readline, ""))
         second = subprocess.run([*orch, "resume"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
         assert second.returncode == 2
         assert f"process {first.pid} on {socket.gethostname()}" in second.stderr
