@@ -29,6 +29,7 @@ from orchestrator.spec import SENSITIVITY_RANK
 from orchestrator.step import Services, check_models, error_record, run_step
 from orchestrator.store import open_store
 from orchestrator.store.records import AdoptPlan, NewRun, NewStep, RunBusy
+from orchestrator.store.scrub import Scrubber
 from orchestrator.values import (
     ArtifactVersion,
     Dispatch,
@@ -79,10 +80,19 @@ async def open_services(
     providers = providers or Providers(project, settings)
     try:
         worker = await store.register_worker()
-        yield Services(project, settings, store, providers, providers.prices(), clock, listener, worker)
+        hear = _without_secrets(listener, settings.secret_values())
+        yield Services(project, settings, store, providers, providers.prices(), clock, hear, worker)
     finally:
         await providers.close()
         await store.close()
+
+
+def _without_secrets(listener: Callable[[Event], None], secrets: Sequence[str]) -> Callable[[Event], None]:
+    """A listener that hears nothing of a configured key, whoever has put it into an answer or an error (S29)."""
+    if not secrets:
+        return listener
+    scrubber = Scrubber(secrets)
+    return lambda event: listener(replace(event, data=scrubber.data(event.data)))
 
 
 async def start_run(services: Services, graph: Graph, options: RunOptions) -> RunRow:

@@ -11,7 +11,7 @@ from typing import Final
 
 # Cf holds joiners that real scripts need; only those that reorder text or hide a line end are spelled out.
 _REORDERING = frozenset("\u061c\u200e\u200f\u2028\u2029\ufeff") | {
-    chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x2070))
 }
 _KEPT = frozenset("\n\t")
 _FORMULA: Final = re.compile(r"'*[=+\-@\t\r]")

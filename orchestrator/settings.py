@@ -96,11 +96,11 @@ class Settings:
         return self.get(variable) if variable else None
 
     def secret_values(self) -> tuple[str, ...]:
-        """Every configured secret by value, for scrubbing: keys, and passwords inside URLs."""
+        """Every configured secret by value, for scrubbing: keys, and what URLs hold of passwords and tokens."""
         names = {*KEY_VARIABLES, *(spec.api_key_env for spec in self.providers.values() if spec.api_key_env)}
         values = {self.env.get(name, "") for name in names}
         for url in (self.db, *(spec.base_url or "" for spec in self.providers.values())):
-            values.update(_passwords(url))
+            values.update(_url_secrets(url))
         return tuple(sorted((v for v in values if len(v) >= _SHORTEST_SECRET), key=lambda v: (-len(v), v)))
 
     def table(self) -> tuple[tuple[str, Setting], ...]:
@@ -377,7 +377,15 @@ def _split(url: str) -> SplitResult | None:
     return parts
 
 
-def _passwords(url: str) -> Iterator[str]:
-    match = re.match(r"[^:]+://[^:/@]*:([^@]*)@", url)
-    if match:
-        yield from {match[1], unquote(match[1]), quote(unquote(match[1]), safe="")}
+def _url_secrets(url: str) -> Iterator[str]:
+    """What a URL keeps secret: its password, its user where there is none (a token), and what its query calls a key."""
+    match = re.match(r"[^:/?#]+://(?:([^/?#]*)@)?[^?#]*\??([^#]*)", url)
+    if match is None:
+        return
+    user, _, password = (match[1] or "").partition(":")
+    named = [part.partition("=") for part in match[2].split("&")]
+    for value in (password or user, *(value for name, _, value in named if _SECRET_NAME.search(name))):
+        yield from {value, unquote(value), quote(unquote(value), safe="")}
+
+
+_SECRET_NAME: Final = re.compile(r"key|token|secret|passw|sig|auth", re.IGNORECASE)

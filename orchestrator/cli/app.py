@@ -124,9 +124,10 @@ def root() -> Root:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; everything a user should read has been printed."""
-    from orchestrator.cli.terminal import lenient_streams
+    from orchestrator.cli.terminal import hide, lenient_streams
 
     lenient_streams()
+    hide(())
     asks = not _LOOKS.isdisjoint(arguments)
     lines = "--jsonl" in arguments and not asks
     state = State(json=lines or ("--json" in arguments and not asks), jsonl=lines)

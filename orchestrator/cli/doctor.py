@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.cli.options import State, command
 from orchestrator.cli.report import print_document
-from orchestrator.cli.terminal import console, show, visible
+from orchestrator.cli.terminal import console, hide, show, visible
 from orchestrator.errors import ConfigError, OrchError, StoreError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def doctor(state: State) -> int:
 
     project = _project()
     settings = load_settings(project, os.environ, db=state.db)
+    hide(settings.secret_values())
     found = stands(project, settings) if project else None
     database = _database(state, settings, found)
     document = {

@@ -10,7 +10,7 @@ import click
 from orchestrator.cli.options import State, command
 from orchestrator.cli.refs import is_run, run_ref
 from orchestrator.cli.report import print_document
-from orchestrator.cli.terminal import console, show, visible
+from orchestrator.cli.terminal import console, show, visible, without_secrets
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,4 +105,4 @@ def _print_wire(body: bytes) -> None:
     if sys.stdout.isatty():
         show(console(), visible(body.decode("utf-8", errors="replace")))
     else:
-        sys.stdout.buffer.write(body + b"\n")
+        sys.stdout.buffer.write(without_secrets(body.decode("utf-8")).encode() + b"\n")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from orchestrator.cli.terminal import console, plural, show, visible
+from orchestrator.cli.terminal import console, plural, show, visible, without_secrets
 from orchestrator.errors import Diagnostic, InvalidProject, OrchError, UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ def print_document(document: Mapping[str, Any]) -> None:
 
     With `--jsonl` it is one line, like each of the documents before it.
     """
-    _documents().write(json.dumps(document, ensure_ascii=True, allow_nan=False, indent=_indent) + "\n")
+    text = json.dumps(document, ensure_ascii=True, allow_nan=False, indent=_indent)
+    _documents().write(without_secrets(text) + "\n")
 
 
 class EventLines:
@@ -167,7 +168,7 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
 
     out = console(stderr=True)
     for diagnostic in ordered(diagnostics):
-        text = Text(format_diagnostic(diagnostic))
+        text = Text(without_secrets(format_diagnostic(diagnostic)))
         text.stylize("bold red" if diagnostic.level == "error" else "yellow", 0, text.plain.index(":") + 1)
         out.print(text, soft_wrap=True)
         out.print()

@@ -76,12 +76,14 @@ def open_desk(state: State) -> Desk:
 
     Raises ConfigError, and AccessRefused (exit 7) ahead of anything that is executed or contacted.
     """
+    from orchestrator.cli.terminal import hide
     from orchestrator.cli.trust import require_trust
     from orchestrator.project import find_project
     from orchestrator.settings import load_settings
 
     project = find_project(Path.cwd())
     settings = load_settings(project, os.environ, db=state.db)
+    hide(settings.secret_values())
     return Desk(state, require_trust(state, project, settings), settings)
 
 

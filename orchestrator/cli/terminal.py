@@ -1,7 +1,8 @@
 """What people read: one console, foreign text made harmless, and small numbers written the same way everywhere.
 
 Everything that a model, a file or a server wrote is foreign. It reaches the terminal without markup, without
-highlighting, and with its dangerous characters spelled out (`visible`).
+highlighting, and with its dangerous characters spelled out (`visible`). And what is printed holds no configured key,
+whoever has put it there (S29).
 """
 
 from __future__ import annotations
@@ -9,14 +10,37 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import IO, TYPE_CHECKING
 
-from orchestrator.foreign import visible as visible
+from orchestrator import foreign
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
+    from orchestrator.store.scrub import Scrubber
+
+_scrubber: Scrubber | None = None
+
+
+def hide(secrets: Sequence[str]) -> None:
+    """From here on nothing that is printed shows these values. An empty list ends it."""
+    global _scrubber
+    if secrets:
+        from orchestrator.store.scrub import Scrubber
+    _scrubber = Scrubber(secrets) if secrets else None
+
+
+def without_secrets(text: str) -> str:
+    """The text as it may leave this process."""
+    return text if _scrubber is None else _scrubber.text(text)
+
+
+def visible(text: str, *, one_line: bool = False) -> str:
+    """Foreign text for a terminal: dangerous characters spelled out, no configured key in it."""
+    return foreign.visible(without_secrets(text), one_line=one_line)
 
 
 def console(*, stderr: bool = False, file: IO[str] | None = None, width: int | None = None) -> Console:

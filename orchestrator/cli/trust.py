@@ -18,7 +18,7 @@ import click
 
 from orchestrator.cli.options import State, command
 from orchestrator.cli.report import print_document, print_error
-from orchestrator.cli.terminal import console, excerpt, show, visible
+from orchestrator.cli.terminal import console, excerpt, hide, show, visible
 from orchestrator.errors import AccessRefused, ConfigError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def trust(state: State, yes: bool, always: bool, revoke: bool) -> int:
 
     project = find_project(Path.cwd())
     settings = load_settings(project, os.environ, db=state.db)
+    hide(settings.secret_values())
     file = TrustFile.of(os.environ)
     if revoke:
         return _revoke(state, project, file)

@@ -6,14 +6,17 @@ body is handed over ready-made, so that the hash that was recorded is the hash o
 streams: the response's id is known before the answer is, and long answers need no long silence.
 
 A reply counts only when a terminal event says so. A stream that just ends was cut off, whatever it had said by then.
+
+A server may echo the key: in an error, an answer, a header. It is taken out of what it says before anything else looks
+at that, or cuts a piece of it for a message; a piece of a key is found by nobody.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,8 +25,11 @@ from orchestrator.errors import ProviderFailure
 from orchestrator.ids import is_synthetic
 from orchestrator.providers import openai_wire
 from orchestrator.providers.base import Listener, StreamEvent, Traits, no_listener
+from orchestrator.providers.logs import scrubbed_logs
 from orchestrator.providers.openai_wire import Dialect, Ending, malformed
 from orchestrator.providers.retry import retry_after
+from orchestrator.schemas import MAX_JSON_BYTES
+from orchestrator.store.scrub import Scrubber
 from orchestrator.values import Reply, Request
 
 if TYPE_CHECKING:
@@ -38,8 +44,9 @@ ENDINGS: Final[Mapping[str, Ending]] = {
 
 
 class OpenAIProvider:
-    """One endpoint at `base_url`. `key` is sent as a bearer token and removed from every message; `key_env` names it in
-    hints. Without a key the driver can say what it would send, and nothing else."""
+    """One endpoint at `base_url`. `key` is sent as a bearer token; it and other `secrets` are removed from every
+    message, log and reply. `key_env` names it in hints. Without a key the driver can say what it would send, and
+    nothing else."""
 
     def __init__(
         self,
@@ -50,6 +57,7 @@ class OpenAIProvider:
         host: str,
         key: str,
         key_env: str,
+        secrets: Sequence[str] = (),
         organization: str | None = None,
         project: str | None = None,
         clock: Clock | None = None,
@@ -58,6 +66,8 @@ class OpenAIProvider:
         self._dialect = dialect
         self._base_url = base_url
         self._key = key
+        self._scrubber = Scrubber([key, *secrets])
+        self._logs = ExitStack()
         self._key_env = key_env
         self._host = host
         self._account = (organization, project)
@@ -76,6 +86,7 @@ class OpenAIProvider:
         if self._opened is not None:
             await self._opened.close()
             self._opened = None
+        self._logs.close()
 
     async def respond(self, request: Request, listener: Listener = no_listener) -> Reply:
         """One try. Raises ProviderFailure; cancellation closes the connection and propagates."""
@@ -114,10 +125,10 @@ class OpenAIProvider:
         async with stream:
             kind = stream.response.headers.get("content-type", "text/event-stream")
             if "text/event-stream" not in kind:
-                reply = _whole(await stream.response.aread(), kind)
+                reply = _whole(await _body(stream.response), kind, self._scrubber.data)
                 listener(StreamEvent("created", reply.id))
                 return reply
-            return await _Reading(listener).to_the_end(stream)
+            return await _Reading(listener, self._scrubber.data).to_the_end(stream)
 
     def _client(self) -> AsyncOpenAI:
         """The SDK's client, opened at the first call: importing it takes a second, and it belongs to the event loop."""
@@ -134,6 +145,7 @@ class OpenAIProvider:
                 max_retries=0,
                 http_client=httpx2.AsyncClient(follow_redirects=False),
             )
+            self._logs.enter_context(scrubbed_logs(self._scrubber, ("openai", "httpx2", "httpcore2")))
         return self._opened
 
     # --- failures
@@ -150,7 +162,9 @@ class OpenAIProvider:
             what = f"{type(cause).__name__}: {cause}" if cause and str(cause) else type(cause or error).__name__
             return self._failure(f"the connection failed: {what}", "connection", request)
         if isinstance(error, openai.APIError):
-            inner = openai_wire.failed(error.body or error.message, "the stream broke off", unknown="overloaded")
+            inner = openai_wire.failed(
+                self._scrubber.data(error.body or error.message), "the stream broke off", unknown="overloaded"
+            )
             return self._failure(inner.message, inner.kind, request)
         if isinstance(error, ValueError | RecursionError):  # no JSON, no UTF-8, a number or a nesting without end
             return self._failure(f"the reply is malformed: {error}", "malformed", request)
@@ -160,9 +174,9 @@ class OpenAIProvider:
         """An answer with a status that is no success."""
         try:
             document: object = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             document = response.text
-        error = openai_wire.error_of(document)
+        error = openai_wire.error_of(self._scrubber.data(document))
         kind = openai_wire.refusal_kind(response.status_code, error, chained=not is_synthetic(request.thread))
         wait = retry_after(response.headers, self._clock.now()) if kind in ("rate_limit", "overloaded") else None
         what = f"{response.status_code}, {openai_wire.words(error)}"
@@ -171,8 +185,7 @@ class OpenAIProvider:
         return self._failure(what, kind, request, wait)
 
     def _failure(self, what: str, kind: str, request: Request, wait: float | None = None) -> ProviderFailure:
-        text = what.replace(self._key, "***") if self._key else what
-        message = f"{self._host} ({request.model}): {text}"
+        message = f"{self._host} ({request.model}): {self._scrubber.text(what)}"
         return ProviderFailure(message, hint=self._hint(kind, request), kind=kind, retry_after=wait)
 
     def _hint(self, kind: str, request: Request) -> str | None:
@@ -194,8 +207,9 @@ class OpenAIProvider:
 class _Reading:
     """One stream, read up to its terminal event."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, clean: Callable[[Any], Any]) -> None:
         self._listener = listener
+        self._clean = clean
         self._id = ""
         self._items: dict[int, Mapping[str, Any]] = {}
         self._commentary: set[int] = set()
@@ -204,7 +218,7 @@ class _Reading:
         async for event in stream:
             if not isinstance(event, Mapping):
                 raise malformed("an event is no object")
-            reply = self._see(event)
+            reply = self._see(self._clean(event))
             if reply is not None:
                 await _drain(stream)
                 return reply
@@ -224,8 +238,10 @@ class _Reading:
             self._created(openai_wire.response_id(event.get("response")))
         elif kind in ("response.output_item.added", "response.output_item.done"):
             self._item(event, done=kind.endswith("done"))
-        elif kind == "response.output_text.delta" and event.get("output_index") not in self._commentary:
-            self._listener(StreamEvent("text", str(event.get("delta") or "")))
+        elif kind == "response.output_text.delta":
+            index, delta = event.get("output_index"), event.get("delta")
+            if isinstance(delta, str) and not (isinstance(index, int) and index in self._commentary):
+                self._listener(StreamEvent("text", delta))
         return None
 
     def _created(self, found: str) -> None:
@@ -259,10 +275,20 @@ async def _exhaust(stream: AsyncIterator[object]) -> None:
             pass
 
 
-def _whole(content: bytes, kind: str) -> Reply:
+async def _body(response: Any) -> bytes:
+    """A body up to the size that is read of JSON anywhere, unpacked: a few kilobytes can be packed gigabytes."""
+    content = bytearray()
+    async for chunk in response.aiter_bytes():
+        content += chunk
+        if len(content) > MAX_JSON_BYTES:
+            raise malformed(f"it is longer than {MAX_JSON_BYTES:,} bytes")
+    return bytes(content)
+
+
+def _whole(content: bytes, kind: str, clean: Callable[[Any], Any]) -> Reply:
     """A 200 that is no stream: some servers answer at once. Only a whole response counts."""
     try:
-        document = json.loads(content)
+        document = clean(json.loads(content))
     except ValueError as error:
         raise malformed(f"no event stream but {kind or 'no content type'}") from error
     if not isinstance(document, Mapping):

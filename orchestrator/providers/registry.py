@@ -8,7 +8,7 @@ before a run starts, and the error says which variable is empty and how to try w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Protocol
@@ -34,13 +34,15 @@ class ProjectRoot(Protocol):
 
 
 class ProviderSettings(Protocol):
-    """As much of the settings as providers need. `get` gives a variable of the environment or `.env`."""
+    """As much of the settings as providers need. `get` gives a variable of the environment or `.env`, `secret_values`
+    what must stand in no message."""
 
     @property
     def providers(self) -> Mapping[str, ProviderSpec]: ...
     @property
     def prices(self) -> Mapping[str, PriceSpec]: ...
     def get(self, name: str) -> str | None: ...
+    def secret_values(self) -> Sequence[str]: ...
 
 
 class Providers:
@@ -131,6 +133,7 @@ class Providers:
             host=_shown_host(url.geturl()),
             key=key,
             key_env=variable or f"api_key_env of [providers.{name}]",
+            secrets=self._settings.secret_values(),
             organization=self._settings.get("OPENAI_ORG_ID"),
             project=self._settings.get("OPENAI_PROJECT_ID"),
         )

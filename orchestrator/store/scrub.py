@@ -1,17 +1,17 @@
-"""The sink for secrets: nothing that goes into the database holds a configured key (S29).
+"""The sink for secrets: nothing that goes into the database, a log or a terminal holds a configured key (S29).
 
-Exact values only, in the forms in which they travel: as they are, URL-quoted, inside a JSON string, and in base64 at
-each of its three alignments (a key inside `user:key` is encoded differently from the key alone). Patterns for unknown
-secrets are another matter and another place.
+Exact values only, in the forms in which they travel: as they are, in base64 at each of its three alignments (a key
+inside `user:key` is encoded differently from the key alone), and with any of their characters written as a URL or a
+JSON string inside of others may write them (`%2B`, `\\u002b`, `\\/`). Patterns for unknown secrets are another matter
+and another place.
 """
 
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
-from urllib.parse import quote, quote_plus
 
 MASK: Final = "[secret removed]"
 SHORTEST: Final = 8  # shorter values ("none", "test") are placeholders for servers without keys, and words of texts
@@ -21,20 +21,36 @@ class Scrubber:
     """Replaces the given secrets in texts and bytes. Values below eight characters are not treated as secrets."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        forms = {form for secret in secrets if len(secret) >= SHORTEST for form in _forms(secret)}
+        chosen = sorted({secret for secret in secrets if len(secret) >= SHORTEST}, key=len, reverse=True)
+        forms = {form for secret in chosen for form in (secret, *_base64(secret))}
         self._texts = tuple(sorted(forms, key=len, reverse=True))
         self._bytes = tuple(form.encode() for form in self._texts)
+        written = "|".join(map(_written, chosen))
+        self._written = re.compile(written), re.compile(written.encode())
 
     def text(self, value: str) -> str:
         for form in self._texts:
             if form in value:
                 value = value.replace(form, MASK)
-        return value
+        return self._written[0].sub(MASK, value) if self._texts and ("%" in value or "\\" in value) else value
 
     def body(self, value: bytes) -> bytes:
         for form in self._bytes:
             if form in value:
                 value = value.replace(form, MASK.encode())
+        return (
+            self._written[1].sub(MASK.encode(), value) if self._bytes and (b"%" in value or b"\\" in value) else value
+        )
+
+    def data(self, value: Any) -> Any:
+        """JSON data with every text in it scrubbed, keys too."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.data(key): self.data(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            items = map(self.data, value)
+            return list(items) if isinstance(value, list) else tuple(items)
         return value
 
     def clean(self, values: dict[str, Any]) -> None:
@@ -55,15 +71,30 @@ def storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _forms(secret: str) -> set[str]:
-    coded = {part for encode in (base64.b64encode, base64.urlsafe_b64encode) for part in _base64(encode, secret)}
-    return {secret, quote(secret), quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1], *coded}
+_ESCAPE: Final = r"\\\\{0,15}"  # bounded, so that a long run of backslashes takes no longer than other text
 
 
-def _base64(encode: Any, secret: str) -> Iterable[str]:
+def _written(secret: str) -> str:
+    """A pattern for the secret with each character plain, percent-encoded, or escaped as in a JSON string."""
+    return "".join(f"(?:{'|'.join(_spellings(char))})" for char in secret)
+
+
+def _spellings(char: str) -> Iterable[str]:
+    yield re.escape(char)
+    yield "".join(f"%(?i:{byte:02x})" for byte in char.encode())
+    units = char.encode("utf-16-be").hex()
+    yield "".join(rf"{_ESCAPE}u(?i:{units[at : at + 4]})" for at in range(0, len(units), 4))
+    if char in '"\\/':
+        yield _ESCAPE + re.escape(char)
+    if char == " ":
+        yield r"\+"
+
+
+def _base64(secret: str) -> Iterable[str]:
     """The characters that every base64 text holding the secret contains, for each of the three alignments."""
     raw = secret.encode()
-    for before in range(3):
-        text = encode(b"\0" * before + raw).decode().rstrip("=")
-        bits = 8 * (before + len(raw))
-        yield text[-(-8 * before // 6) : bits // 6]
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        for before in range(3):
+            text = encode(b"\0" * before + raw).decode().rstrip("=")
+            bits = 8 * (before + len(raw))
+            yield text[-(-8 * before // 6) : bits // 6]

@@ -36,6 +36,9 @@ class Settings:
     def get(self, name: str) -> str | None:
         return "sk-test-key" if name == "OPENAI_API_KEY" else None
 
+    def secret_values(self) -> tuple[str, ...]:
+        return ()
+
 
 @dataclass
 class Project:

@@ -35,6 +35,9 @@ class Settings:
     def get(self, name: str) -> str | None:
         return self.env.get(name) or None
 
+    def secret_values(self) -> tuple[str, ...]:
+        return ("pw-CANARY", "tk-CANARY")
+
 
 @dataclass
 class Project:

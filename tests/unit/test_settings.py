@@ -236,6 +236,22 @@ def test_S29_secrets_are_shown_as_set_or_not_set(folder: Folder) -> None:
     assert not any(secret in shown for secret in settings.secret_values())
 
 
+@pytest.mark.parametrize(
+    ("url", "secrets"),
+    [
+        ("http://u:p@ssw0rd!@h/v1", {"p@ssw0rd!", "p%40ssw0rd%21"}),
+        ("https://tok3n-abcdef@h/", {"tok3n-abcdef"}),
+        ("https://h/v1?api-version=2026-01-01&api_key=abc%2Fdefg#x", {"abc%2Fdefg", "abc/defg"}),
+        ("https://h/v1?X-Signature=0123456789&region=somewhere", {"0123456789"}),
+        ("https://some-user:hunter22@h:80", {"hunter22"}),
+        ("https://a-long-host-name/and/a:long@path", set()),
+    ],
+)
+def test_S29_what_a_url_keeps_secret(folder: Folder, url: str, secrets: set[str]) -> None:
+    folder.file(f'[providers.local]\nkind = "openai"\nbase_url = "{url}"\n')
+    assert set(folder.load().secret_values()) == secrets
+
+
 def test_short_values_are_not_scrubbed(folder: Folder) -> None:
     assert folder.load(OPENAI_API_KEY="none").secret_values() == ()
 

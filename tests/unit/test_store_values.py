@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.errors import UsageError
 from orchestrator.store.columns import from_micros, from_pico, to_micros, to_pico
@@ -72,6 +75,36 @@ def test_S29_a_key_is_removed_in_every_form_it_travels_in(form: str) -> None:
     assert scrubber.body(f"before {form} after".encode()) == text.encode()
     # What is left is what stood around the key, and the few bits a base64 digit shares with its neighbours.
     assert len(text) <= len(f"before {MASK} after") + len('{"key": ""}')
+
+
+def _spelled(char: str, how: int) -> str:
+    """A character as a URL or a JSON string may write it."""
+    ways = [char, f"%{ord(char):02X}", f"%{ord(char):02x}", f"\\u{ord(char):04x}", f"\\u{ord(char):04X}"]
+    ways += [f"\\\\u{ord(char):04x}", "\\/" if char == "/" else char]
+    return ways[how % len(ways)]
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=len(KEY), max_size=len(KEY)), st.sampled_from(["", "\\", "%", "sk-", "\\u00"])
+)
+def test_S29_a_key_is_removed_however_its_characters_are_spelled(spelling: list[int], before: str) -> None:
+    form = "".join(map(_spelled, KEY, spelling))
+    text = Scrubber([KEY]).text(f"{before}{form} after")
+    assert text in (f"{before}{MASK} after", f"{MASK} after")
+    assert Scrubber([KEY]).body(f"{before}{form} after".encode()) == text.encode()
+
+
+@pytest.mark.parametrize("piece", ["\\", "%", "\\\\u00", "%73%6b", "sk-", "sk-\\", KEY[:-1]], ids=repr)
+def test_S29_looking_for_a_key_takes_time_in_proportion(piece: str) -> None:
+    text = piece * (200_000 // len(piece))
+    begun = time.process_time()
+    assert Scrubber([KEY]).text(text) == text
+    assert time.process_time() - begun < 1
+
+
+def test_S29_data_is_scrubbed_down_to_its_keys() -> None:
+    data = {KEY: [KEY, 1, None, (f"a{KEY}",)], "b": {"c": KEY}}
+    assert Scrubber([KEY]).data(data) == {MASK: [MASK, 1, None, (f"a{MASK}",)], "b": {"c": MASK}}
 
 
 def test_S29_short_placeholders_are_no_secrets() -> None:

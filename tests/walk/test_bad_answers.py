@@ -285,7 +285,7 @@ def test_S29_a_key_appears_nowhere_even_when_echoed_and_with_the_sdk_talking(
         server.faults = [refusal(400, f"bad header: Bearer {KEY}", "invalid_request_error")]
         failed = desk.process(*RUN, env=env)
         assert failed.returncode == 6
-        assert "Bearer ***" in failed.stdout
+        assert "Bearer [secret removed]" in failed.stdout
         assert "openai" in failed.stderr, "the SDK's own log is on"
         resumed = desk.process("resume", "--json", env=env)
         assert resumed.returncode == 0

@@ -81,16 +81,18 @@ class Sleeping(ScriptedProvider):
         super().__init__(Echo())
         self._runs = runs
         self._meanwhile = meanwhile
-        self._asked: dict[str, asyncio.Future[None]] = {}
+        self._asked: Counter[str] = Counter()
+        self._answered: dict[str, asyncio.Event] = {}
 
     async def respond(self, request: Request, listener: Listener = no_listener) -> Reply:
         reply = await super().respond(request, listener)
-        all_asked = self._asked.setdefault(request.step, asyncio.get_running_loop().create_future())
-        if sum(asked.step == request.step for asked in self.requests) == self._runs:
+        self._asked[request.step] += 1
+        all_asked = self._answered.setdefault(request.step, asyncio.Event())
+        if self._asked[request.step] == self._runs:
             await asyncio.sleep(0.1)  # the last one's notes are written by now
             await asyncio.to_thread(self._meanwhile)
-            all_asked.set_result(None)
-        await all_asked
+            all_asked.set()
+        await all_asked.wait()
         return reply
 
 
