@@ -12,7 +12,7 @@ import sys
 from decimal import Decimal
 from typing import IO, TYPE_CHECKING
 
-from orchestrator.foreign import visible as visible
+from orchestrator.exchange.foreign import visible as visible
 
 if TYPE_CHECKING:
     from rich.console import Console
