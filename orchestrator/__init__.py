@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orchestrator.authoring import Input, Pipeline, Step
-    from orchestrator.ctx import Ctx, Thread
-    from orchestrator.declarations import Read, artifact
+    from orchestrator.bodies.ctx import Ctx, Thread
+    from orchestrator.python.declarations import Read, artifact
     from orchestrator.run_handle import Run
     from orchestrator.tools import ToolError, tool
 
 __all__ = ["Ctx", "Input", "Pipeline", "Read", "Run", "Step", "Thread", "ToolError", "artifact", "tool"]
 
 _HOMES = {
-    "Ctx": "orchestrator.ctx",
+    "Ctx": "orchestrator.bodies.ctx",
     "Input": "orchestrator.authoring",
     "Pipeline": "orchestrator.authoring",
-    "Read": "orchestrator.declarations",
+    "Read": "orchestrator.python.declarations",
     "Run": "orchestrator.run_handle",
     "Step": "orchestrator.authoring",
-    "Thread": "orchestrator.ctx",
+    "Thread": "orchestrator.bodies.ctx",
     "ToolError": "orchestrator.tools",
-    "artifact": "orchestrator.declarations",
+    "artifact": "orchestrator.python.declarations",
     "tool": "orchestrator.tools",
 }
 

@@ -44,7 +44,9 @@ from typing import (
     overload,
 )
 
-from orchestrator.declarations import (
+from orchestrator.errors import ConfigError, Diagnostic, Place, UsageError
+from orchestrator.ids import variable
+from orchestrator.python.declarations import (
     Declarations,
     Declared,
     InputDeclaration,
@@ -58,15 +60,13 @@ from orchestrator.declarations import (
     file_of,
     kebab,
 )
-from orchestrator.errors import ConfigError, Diagnostic, Place, UsageError
-from orchestrator.ids import variable
-from orchestrator.python_files import is_loading
-from orchestrator.python_pipelines import duration
+from orchestrator.python.files import is_loading
+from orchestrator.python.pipelines import duration
 from orchestrator.run_handle import Outcome, Run, outcome_of
 from orchestrator.spec import MISSING, Effort
 
 if TYPE_CHECKING:
-    from orchestrator.ctx import Ctx
+    from orchestrator.bodies.ctx import Ctx
     from orchestrator.engine import Services
     from orchestrator.graph import Graph
     from orchestrator.loading import Loaded
@@ -139,7 +139,7 @@ class Step(Source[R_co], Generic[P, R_co]):
         It is a run like any other, in the database of its pipeline, with checks, re-asks and budget. What is given for
         an artifact counts as imported, what is given for an input as the customer's words. Raises what stopped it.
         """
-        from orchestrator.alone import given_to
+        from orchestrator.bodies.alone import given_to
         from orchestrator.engine import start_step
 
         async def work(services: Services, graph: Graph) -> RunRow:
@@ -273,7 +273,7 @@ class Pipeline(Declared):
         A parameter of an artifact type reads the step that makes it; `Annotated[T, Read(…)]` says more; any other type
         reads the run's input of that name. The return type is the step's contract. With a first parameter `ctx: Ctx`
         the function may ask the step's model, and is async; without one it is plain Python. It may run more than once
-        (see `orchestrator.ctx`). Checks are made on what is returned, and on each answer of the same type.
+        (see `orchestrator.bodies.ctx`). Checks are made on what is returned, and on each answer of the same type.
         """
         place, frame = caller(), author()
         names = {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)

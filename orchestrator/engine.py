@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
 
-from orchestrator.asking import AtOnce
+from orchestrator.bodies.asking import AtOnce
 from orchestrator.clock import Clock, SystemClock
+from orchestrator.contracts.schemas import parse_json
 from orchestrator.errors import BudgetExceeded, OrchError, StoreError, UsageError
 from orchestrator.graph import Graph, downstream
 from orchestrator.ids import canonical_json
@@ -23,7 +24,6 @@ from orchestrator.inputs import check_inputs
 from orchestrator.output import too_large
 from orchestrator.project import Project
 from orchestrator.providers.registry import Providers
-from orchestrator.schemas import parse_json
 from orchestrator.settings import Settings
 from orchestrator.spec import SENSITIVITY_RANK
 from orchestrator.step import Services, check_models, error_record, run_step

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from orchestrator.contracts.rules import show
 from orchestrator.errors import UsageError
 from orchestrator.graph import Graph, InputNode
 from orchestrator.output import too_large
-from orchestrator.rules import show
 from orchestrator.spec import MISSING
 from orchestrator.values import NewArtifact
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from orchestrator.contracts import Contract
+from orchestrator.contracts.rules import show
+from orchestrator.contracts.schemas import parse_json
 from orchestrator.errors import StepFailed
 from orchestrator.expressions import Expression, ExpressionError
 from orchestrator.graph import Check, Function
 from orchestrator.ids import variable
 from orchestrator.providers.tokens import estimate
-from orchestrator.rules import show
-from orchestrator.schemas import parse_json
 from orchestrator.values import Fault, Reply
 from orchestrator.workers import run_blocking
 

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, Final, Literal, NoReturn
 
 from orchestrator.errors import AccessRefused, ConfigError, Place, UsageError
-from orchestrator.python_files import PythonLoadError, load_module, load_object
+from orchestrator.python.files import PythonLoadError, load_module, load_object
 
 __all__ = [
     "OutsideProject",

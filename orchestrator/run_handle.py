@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestrator.declarations import Source
 from orchestrator.errors import StepFailed, UsageError
+from orchestrator.python.declarations import Source
 from orchestrator.trace.events import RunEvent, typed
 from orchestrator.values import Artifact, Event, RunRow, RunStatus, StepRow
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.asking import (
+from orchestrator.bodies.asking import (
     AtOnce,
     Services,
     StoreRecorder,
@@ -33,7 +33,7 @@ from orchestrator.asking import (
     sources,
     take_snapshot,
 )
-from orchestrator.body import Body, calls_of
+from orchestrator.bodies.body import Body, calls_of
 from orchestrator.chain import Chain, ChainStopped, Finished, ToolInDoubt
 from orchestrator.context import build_context
 from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, StepFailed, StoreError

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from orchestrator.authoring import Pipeline
-    from orchestrator.declarations import Source
     from orchestrator.engine import Services
     from orchestrator.frame import FramedArtifact, FramedQuote
     from orchestrator.graph import Graph
     from orchestrator.project import Project
     from orchestrator.providers.registry import Providers
     from orchestrator.providers.scripted import Script, ScriptedProvider
+    from orchestrator.python.declarations import Source
     from orchestrator.settings import Settings
     from orchestrator.store.records import Journal, ThreadJournal
     from orchestrator.values import Artifact, CallRow, ErrorRecord, RunRow, StepRow

@@ -19,10 +19,10 @@ from typing import Any, Final, TypeVar, overload
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
-from orchestrator import schemas
+from orchestrator.contracts import schemas
+from orchestrator.contracts.rules import SchemaFault, faults_of, show
+from orchestrator.contracts.sent_schema import strict, unsendable
 from orchestrator.ids import canonical_json
-from orchestrator.rules import SchemaFault, faults_of, show
-from orchestrator.sent_schema import strict, unsendable
 from orchestrator.values import ToolSpec
 from orchestrator.workers import run_blocking
 

@@ -114,7 +114,7 @@ def code_demand(project: Project, path: Path) -> Demand:
 
 def _code(project: Project) -> Iterator[Demand]:
     """Every Python file that loading the project's pipelines would execute, sorted by name."""
-    from orchestrator.references import code_files, find_code
+    from orchestrator.python.references import code_files, find_code
 
     found = [find_code(project, ref, base, shelf) for base, ref, shelf in _references(project)]
     python = [path for path in project.pipelines() if path.suffix == ".py"]

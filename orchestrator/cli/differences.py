@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from orchestrator.diffing import Change
+    from orchestrator.exchange.diffing import Change
     from orchestrator.graph import Graph
     from orchestrator.trace.versions import Side
     from orchestrator.values import Artifact, RunRow
@@ -37,7 +37,7 @@ def print_changes(out: Console, old: Any, new: Any) -> None:
     """What differs between two values; a text that runs over lines is told line by line."""
     from rich.text import Text
 
-    from orchestrator.diffing import WHOLE, changes
+    from orchestrator.exchange.diffing import WHOLE, changes
 
     found = changes(old, new)
     if not found:
@@ -72,7 +72,7 @@ def _short(value: Any) -> str:
 
 
 def _print_lines(out: Console, change: Change, indent: int) -> None:
-    from orchestrator.diffing import text_diff
+    from orchestrator.exchange.diffing import text_diff
 
     for line in text_diff(change.old, change.new):
         show(out, _line(line), indent=indent)

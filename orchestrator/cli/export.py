@@ -20,7 +20,7 @@ from orchestrator.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.cli.session import Desk
-    from orchestrator.exporting import Exported
+    from orchestrator.exchange.exporting import Exported
     from orchestrator.graph import Graph
     from orchestrator.store import Store
     from orchestrator.values import Artifact, RunRow, StepRow
@@ -73,7 +73,7 @@ def export(state: State, reference: str, to: str | None, as_table: bool) -> int:
 async def _run(desk: Desk, store: Store, run: RunRow) -> tuple[dict[str, bytes], str | None]:
     """A run's files, and what to tell about them."""
     from orchestrator.cli.outcome import input_values, stale_by_step
-    from orchestrator.exporting import run_files
+    from orchestrator.exchange.exporting import run_files
     from orchestrator.spec import SENSITIVITY_RANK
     from orchestrator.trace.documents import run_document
 
@@ -88,7 +88,7 @@ async def _run(desk: Desk, store: Store, run: RunRow) -> tuple[dict[str, bytes],
 
 
 async def _exported(store: Store, run: RunRow, step: StepRow, graph: Graph | None) -> Exported:
-    from orchestrator.exporting import Exported
+    from orchestrator.exchange.exporting import Exported
 
     artifact = await store.artifact(run.id, step.name, step.item)
     versions = {one.id: one.version for one in await store.versions(run.id, step.name, step.item)}
@@ -114,7 +114,7 @@ def _labelled(artifact: Artifact, graph: Graph | None) -> dict[str, Any]:
 async def _artifact(
     desk: Desk, store: Store, run: RunRow, ref: StepRef, as_table: bool
 ) -> tuple[dict[str, bytes], str | None]:
-    from orchestrator.exporting import slug, suffix, tables
+    from orchestrator.exchange.exporting import slug, suffix, tables
 
     artifact = await store.artifact(run.id, ref.step, None, ref.version)
     said = _labelled(artifact, desk.known_graph(run))

@@ -15,7 +15,7 @@ from orchestrator.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from orchestrator.diffing import FieldChanges
+    from orchestrator.exchange.diffing import FieldChanges
     from orchestrator.store import Store
     from orchestrator.trace.versions import History
     from orchestrator.values import ArtifactVersion, RunRow
@@ -94,7 +94,7 @@ def _told(history: History, version: ArtifactVersion) -> str:
 
 def summary(changed: FieldChanges) -> str:
     """`weekly_usd changed, notes added`; names of fields are of the contract, so they need no more."""
-    from orchestrator.diffing import WHOLE
+    from orchestrator.exchange.diffing import WHOLE
 
     if changed.changed == (WHOLE,):
         return "changed"

@@ -61,7 +61,7 @@ def _parsed(contract: Contract, data: bytes, name: str) -> Any:
 
 def _with_table(job: Job, field: str | None, data: bytes, name: str) -> Any:
     """The current value with one of its lists replaced, or the list itself where the value is one."""
-    from orchestrator.importing import WHOLE, read_table, table_fields
+    from orchestrator.exchange.importing import WHOLE, read_table, table_fields
 
     schema = job.contract.schema or {}
     there = table_fields(schema)

@@ -30,7 +30,7 @@ def init(state: State, folder: str) -> int:
 
     from orchestrator.cli.schema import write_schemas
     from orchestrator.cli.trust import trust_made
-    from orchestrator.file_schemas import FILE_KINDS
+    from orchestrator.loading.file_schemas import FILE_KINDS
 
     target = Path(folder)
     made = copy_starter(target)

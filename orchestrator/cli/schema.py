@@ -15,7 +15,7 @@ from orchestrator.cli.terminal import console, show
 from orchestrator.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.file_schemas import FileKind
+    from orchestrator.loading.file_schemas import FileKind
 
 SCHEMA: Final = "orch.schema/1"
 
@@ -30,7 +30,7 @@ def schema(state: State, kind: FileKind | None, write: bool) -> int:
     `# yaml-language-server: $schema=.orch/pipeline.schema.json` (the path from that file) is then checked as it is
     typed. Executes nothing of the project.
     """
-    from orchestrator.file_schemas import FILE_KINDS
+    from orchestrator.loading.file_schemas import FILE_KINDS
 
     kinds = (kind,) if kind is not None else FILE_KINDS
     if write:
@@ -43,7 +43,7 @@ def schema(state: State, kind: FileKind | None, write: bool) -> int:
 
 def schema_text(kind: FileKind) -> str:
     """A schema as a file holds it."""
-    from orchestrator.file_schemas import file_schema
+    from orchestrator.loading.file_schemas import file_schema
 
     return json.dumps(file_schema(kind), ensure_ascii=True, indent=2) + "\n"
 

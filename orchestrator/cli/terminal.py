@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import IO, TYPE_CHECKING
 
-from orchestrator import foreign
+from orchestrator.exchange import foreign
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.clock import Clock, SystemClock
+from orchestrator.contracts.schemas import MAX_JSON_BYTES
 from orchestrator.errors import ProviderFailure
 from orchestrator.ids import is_synthetic
 from orchestrator.providers import openai_wire
@@ -28,7 +29,6 @@ from orchestrator.providers.base import Listener, StreamEvent, Traits, no_listen
 from orchestrator.providers.logs import scrubbed_logs
 from orchestrator.providers.openai_wire import Dialect, Ending, malformed
 from orchestrator.providers.retry import retry_after
-from orchestrator.schemas import MAX_JSON_BYTES
 from orchestrator.store.scrub import Scrubber
 from orchestrator.values import Reply, Request
 

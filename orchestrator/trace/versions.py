@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from orchestrator.diffing import FieldChanges, blame, changes, field_changes, text_diff
+from orchestrator.exchange.diffing import FieldChanges, blame, changes, field_changes, text_diff
 from orchestrator.trace.documents import moment
 from orchestrator.values import ArtifactVersion
 

@@ -14,12 +14,12 @@ from pydantic import BaseModel
 
 import orchestrator
 from orchestrator import Ctx, Pipeline, Read, artifact
-from orchestrator.code_slices import code_slice
-from orchestrator.declarations import kebab, mark_of
 from orchestrator.errors import Diagnostic, InvalidProject, Place
 from orchestrator.graph import Graph, build_graph, check_pipeline
 from orchestrator.loading import load_pipeline
 from orchestrator.project import Project, find_project
+from orchestrator.python.declarations import kebab, mark_of
+from orchestrator.python.slices import code_slice
 from orchestrator.settings import load_settings
 from orchestrator.thread import manifest
 from orchestrator.trace.events import StepDone, StepReasked, typed

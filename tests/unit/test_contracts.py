@@ -15,12 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, field_validator
 
-from orchestrator import schemas
-from orchestrator.contracts import Contract, build_contract, contract_input, input_contract
+from orchestrator.contracts import Contract, build_contract, contract_input, input_contract, schemas
+from orchestrator.contracts.rules import SchemaFault
+from orchestrator.contracts.sent_schema import unsendable
 from orchestrator.errors import Diagnostic, Place, StepFailed
 from orchestrator.project import Project
-from orchestrator.rules import SchemaFault
-from orchestrator.sent_schema import unsendable
 from orchestrator.spec import ContractSpec, InputSpec, Places
 
 COST: Mapping[str, Any] = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.diffing import Change, FieldChanges, blame, changes, field_changes, text_diff
+from orchestrator.exchange.diffing import Change, FieldChanges, blame, changes, field_changes, text_diff
 from orchestrator.ids import digest
 from orchestrator.values import ArtifactVersion
 

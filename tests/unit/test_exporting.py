@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.exporting import Exported, Form, report, run_files, slug, table, tables
-from orchestrator.foreign import from_spreadsheet, spreadsheet_cell
+from orchestrator.exchange.exporting import Exported, Form, report, run_files, slug, table, tables
+from orchestrator.exchange.foreign import from_spreadsheet, spreadsheet_cell
 from orchestrator.ids import canonical_json
 from orchestrator.values import Artifact, ArtifactVersion
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.contracts import Contract
+from orchestrator.contracts.schemas import customer_fields
 from orchestrator.errors import Place
 from orchestrator.facts import FactsResult, check_facts, facts_block, output_lines
 from orchestrator.graph import Read
 from orchestrator.ids import canonical_json
-from orchestrator.schemas import customer_fields
 from orchestrator.values import Artifact, ArtifactVersion, FactBasis, Statement
 
 NULL = {"type": "null"}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.own_words import locate, take_apart
-from orchestrator.quantities import role_of
+from orchestrator.facts.own_words import locate, take_apart
+from orchestrator.facts.quantities import role_of
 
 KEPT = [
     # amounts of money, in other forms

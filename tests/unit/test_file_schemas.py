@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from orchestrator.file_schemas import FILE_KINDS, FileKind, file_schema
-from orchestrator.key_help import KEY_HELP
 from orchestrator.loading import load_contract, load_pipeline
+from orchestrator.loading.file_schemas import FILE_KINDS, FileKind, file_schema
+from orchestrator.loading.key_help import KEY_HELP
 from orchestrator.project import Project
 from orchestrator.spec import PipelineSpec, Strict
 from orchestrator.yaml_nodes import read_yaml

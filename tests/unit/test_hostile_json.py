@@ -17,13 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, RootModel
 
-from orchestrator import schemas
-from orchestrator.contracts import Contract, class_contract
+from orchestrator.contracts import Contract, class_contract, schemas
+from orchestrator.contracts.rules import json_schema_faults
+from orchestrator.contracts.schemas import multiplying, parse_json
 from orchestrator.errors import Place
 from orchestrator.ids import canonical_json, digest
 from orchestrator.output import feedback, judge
-from orchestrator.rules import json_schema_faults
-from orchestrator.schemas import multiplying, parse_json
 from orchestrator.values import Reply
 
 ANY: dict[str, Any] = {}

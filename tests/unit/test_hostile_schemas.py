@@ -9,12 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator import schemas
-from orchestrator.contracts import Contract
+from orchestrator.contracts import Contract, schemas
+from orchestrator.contracts.sent_schema import strict, unsendable
 from orchestrator.errors import Place
 from orchestrator.facts import check_facts, facts_block, output_lines
 from orchestrator.output import feedback, judge
-from orchestrator.sent_schema import strict, unsendable
 from orchestrator.values import Reply, Statement
 
 NAMES = st.sampled_from(["a", "b", "customer_budget", "", "é", "$ref", "type", "x.y", "x[]"])

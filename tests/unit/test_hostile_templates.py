@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.building.template_names import template_faults
 from orchestrator.errors import Place
 from orchestrator.graph import Template
-from orchestrator.template_names import template_faults
 from orchestrator.templates import Plain, Slot, TemplateFault, render
 from orchestrator.workers import run_stoppable
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from orchestrator.errors import UsageError
-from orchestrator.exporting import table
-from orchestrator.importing import WHOLE, read_table, table_fields
+from orchestrator.exchange.exporting import table
+from orchestrator.exchange.importing import WHOLE, read_table, table_fields
 
 PARTS: dict[str, Any] = {
     "type": "object",

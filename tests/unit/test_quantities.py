@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.dates import CalendarDate, find_dates
-from orchestrator.own_words import locate, take_apart
-from orchestrator.quantities import Quantity, find_quantities, read_number, role_of
-from orchestrator.wording import fold, means_null, quote, singular, words
+from orchestrator.facts.dates import CalendarDate, find_dates
+from orchestrator.facts.own_words import locate, take_apart
+from orchestrator.facts.quantities import Quantity, find_quantities, read_number, role_of
+from orchestrator.facts.wording import fold, means_null, quote, singular, words
 
 ROLE = role_of("customer_budget")
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import asking
+from orchestrator.bodies import asking
 from orchestrator.errors import UsageError
 from orchestrator.ids import is_synthetic
 from orchestrator.providers.base import Listener, no_listener

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from orchestrator.ctx import Ctx
+from orchestrator.bodies.ctx import Ctx
 from orchestrator.ids import variable
 
 _BOUND: Final = "__orchestrator_binding__"

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from orchestrator.building.models import Models, Unset
 from orchestrator.contracts import Contract, build_contract, contract_input, input_contract
 from orchestrator.diagnostics import ordered
 from orchestrator.errors import Diagnostic, InvalidProject, Place
@@ -18,7 +19,6 @@ from orchestrator.faults import nearest
 from orchestrator.graph import Graph, InputNode, StepNode, cycles, topological
 from orchestrator.ids import digest, variable
 from orchestrator.loading import Loaded, load_contract, load_pipeline
-from orchestrator.model_choice import Models, Unset
 from orchestrator.project import OutsideProject, Project
 from orchestrator.settings import Settings
 from orchestrator.spec import MISSING, SCALAR_INPUTS, InputSpec, PathKey, PipelineSpec, Places
@@ -80,7 +80,7 @@ class Building:
         self._kinds = {**dict.fromkeys(spec.inputs, "input"), **dict.fromkeys(spec.steps, "step")}
 
     def graph(self) -> Graph | None:
-        from orchestrator.step_building import StepBuilding
+        from orchestrator.building.steps import StepBuilding
 
         for name in self.spec.artifacts:
             self.contract(name)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from orchestrator import schemas
+from orchestrator.contracts import schemas
 from orchestrator.faults import nearest
 from orchestrator.ids import variable
 

@@ -17,16 +17,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from orchestrator import schemas
-from orchestrator.contracts import Contract
+from orchestrator.contracts import Contract, schemas
+from orchestrator.contracts.rules import show
+from orchestrator.facts.own_words import Text, locate, stands_in, take_apart, truth_of
+from orchestrator.facts.quantities import Quantity, Role, agrees, role_of
+from orchestrator.facts.units import MONEY, MONEY_WORDS, TIME, TIME_WORDS
+from orchestrator.facts.wording import means_null, quote
 from orchestrator.graph import Read
 from orchestrator.ids import canonical_json, variable
-from orchestrator.own_words import Text, locate, stands_in, take_apart, truth_of
-from orchestrator.quantities import Quantity, Role, agrees, role_of
-from orchestrator.rules import show
-from orchestrator.units import MONEY, MONEY_WORDS, TIME, TIME_WORDS
 from orchestrator.values import Artifact, FactBasis, Fault, Statement
-from orchestrator.wording import means_null, quote
 
 QUOTE_LENGTH: Final = 120
 ONE_LINE: Final = 200

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, TypeVar
 
-from orchestrator.dates import FoundDate, find_dates
-from orchestrator.quantities import Quantity, Role, agrees, covered, find_quantities, number
-from orchestrator.units import ADVERBS
-from orchestrator.wording import (
+from orchestrator.facts.dates import FoundDate, find_dates
+from orchestrator.facts.quantities import Quantity, Role, agrees, covered, find_quantities, number
+from orchestrator.facts.units import ADVERBS
+from orchestrator.facts.wording import (
     HEDGES,
     NEGATIONS,
     STOPWORDS,

@@ -16,13 +16,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.declarations import Declarations, kebab
 from orchestrator.errors import Diagnostic, Place
 from orchestrator.faults import nearest, shown
+from orchestrator.loading.spec_reader import SpecReader
 from orchestrator.project import OutsideProject, Project
-from orchestrator.python_loading import declared_contract, declared_in
-from orchestrator.python_pipelines import compile_pipeline
-from orchestrator.references import Found
+from orchestrator.python.declarations import Declarations, kebab
+from orchestrator.python.loading import declared_contract, declared_in
+from orchestrator.python.pipelines import compile_pipeline
+from orchestrator.python.references import Found
 from orchestrator.settings import substitute_env as substitute_env
 from orchestrator.spec import (
     MISSING,
@@ -40,7 +41,6 @@ from orchestrator.spec import (
     ReadSpec,
     StepSpec,
 )
-from orchestrator.spec_reader import SpecReader
 from orchestrator.yaml_nodes import Document, read_yaml
 
 __all__ = ["Loaded", "load_contract", "load_declared", "load_pipeline", "substitute_env"]

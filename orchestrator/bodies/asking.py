@@ -16,7 +16,6 @@ from orchestrator.chain import Endpoints, Policy, Verdict
 from orchestrator.clock import Clock
 from orchestrator.errors import StepFailed, StoreError
 from orchestrator.facts import Dropped, check_facts
-from orchestrator.functions import converted
 from orchestrator.graph import Graph, Read, StepNode
 from orchestrator.ids import keyed_hash, synthetic_thread_id, variable
 from orchestrator.moves import count_reasks
@@ -25,6 +24,7 @@ from orchestrator.project import Project
 from orchestrator.providers.base import Provider
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.registry import Providers
+from orchestrator.python.functions import converted
 from orchestrator.settings import Settings
 from orchestrator.spec import MISSING
 from orchestrator.store import Store

@@ -15,9 +15,9 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from orchestrator.key_help import KEY_HELP
+from orchestrator.loading.key_help import KEY_HELP
+from orchestrator.loading.spec_reader import NAME
 from orchestrator.spec import SCALAR_INPUTS, ContractSpec, PipelineSpec, StepSpec, parse_duration
-from orchestrator.spec_reader import NAME
 
 FileKind = Literal["pipeline", "step", "artifact"]
 FILE_KINDS: Final[tuple[FileKind, ...]] = ("pipeline", "step", "artifact")

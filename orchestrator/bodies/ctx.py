@@ -6,7 +6,7 @@ matched by the thread's name, by what is asked, and by its occurrence, never by 
 many things at once (`asyncio.gather`) are in a different order each time. What a body does to the world beside asking
 belongs into `once`, which writes it down in the same way.
 
-The names here are types for authors; the work is done by `orchestrator.body`.
+The names here are types for authors; the work is done by `orchestrator.bodies.body`.
 """
 
 from __future__ import annotations

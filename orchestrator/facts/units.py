@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
 
-from orchestrator.wording import word_list, word_set
+from orchestrator.facts.wording import word_list, word_set
 
 
 def _table(rows: Mapping[str, str]) -> dict[str, str]:

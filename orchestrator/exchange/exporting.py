@@ -24,7 +24,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from orchestrator.foreign import spreadsheet_cell, visible
+from orchestrator.exchange.foreign import spreadsheet_cell, visible
 from orchestrator.ids import canonical_json
 from orchestrator.trace.documents import moment
 from orchestrator.values import Artifact

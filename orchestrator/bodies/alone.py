@@ -11,11 +11,11 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.declarations import StepDeclaration
 from orchestrator.errors import UsageError
-from orchestrator.functions import context_parameter, read_parameters
 from orchestrator.graph import Read, StepNode
 from orchestrator.ids import variable
+from orchestrator.python.declarations import StepDeclaration
+from orchestrator.python.functions import context_parameter, read_parameters
 from orchestrator.spec import MISSING
 from orchestrator.values import NewArtifact
 

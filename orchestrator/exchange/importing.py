@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
+from orchestrator.contracts.schemas import Schema, accepts_null, branches, parse_json, properties
 from orchestrator.errors import Place, UsageError
-from orchestrator.foreign import from_spreadsheet
-from orchestrator.schemas import Schema, accepts_null, branches, parse_json, properties
+from orchestrator.exchange.foreign import from_spreadsheet
 
 WHOLE: Final = ""
 _LEFT_OUT: Final = object()

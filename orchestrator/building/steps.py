@@ -7,20 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from orchestrator import schemas
-from orchestrator.body_scan import AskCall, asks_in
-from orchestrator.contracts import Contract
+from orchestrator.bodies.scan import AskCall, asks_in
+from orchestrator.building.template_names import template_faults
+from orchestrator.contracts import Contract, schemas
+from orchestrator.contracts.sent_schema import unsendable
 from orchestrator.errors import Place
 from orchestrator.expressions import Expression, ExpressionError, NameUse, dashed_name, parse
 from orchestrator.faults import nearest
-from orchestrator.functions import SignatureFault, check_check_function, check_step_function, context_parameter
 from orchestrator.graph import Check, Function, Read, StepNode, Template
 from orchestrator.ids import digest, sha256, variable
 from orchestrator.project import OutsideProject
-from orchestrator.references import Found, ReferenceFault, load_reference, looked_at
-from orchestrator.sent_schema import unsendable
+from orchestrator.python.functions import SignatureFault, check_check_function, check_step_function, context_parameter
+from orchestrator.python.references import Found, ReferenceFault, load_reference, looked_at
 from orchestrator.spec import MISSING, CheckSpec, ReadSpec, StepSpec
-from orchestrator.template_names import template_faults
 from orchestrator.tools import Tool, ToolFault, build_tool
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pydantic import BaseModel, RootModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from orchestrator import schemas
+from orchestrator.contracts import schemas
 from orchestrator.ids import canonical_json
 
 if TYPE_CHECKING:

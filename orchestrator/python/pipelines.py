@@ -20,15 +20,23 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from orchestrator.ctx import Ctx
-from orchestrator.declarations import Declarations, InputDeclaration, Read, Source, StepDeclaration, kebab, mark_of
+from orchestrator.bodies.ctx import Ctx
 from orchestrator.errors import Diagnostic, Place
 from orchestrator.faults import nearest
-from orchestrator.functions import Bound, bind
 from orchestrator.ids import variable
 from orchestrator.project import Project
-from orchestrator.python_sources import found, function_places, keyword_places, text_of
-from orchestrator.references import Found
+from orchestrator.python.declarations import (
+    Declarations,
+    InputDeclaration,
+    Read,
+    Source,
+    StepDeclaration,
+    kebab,
+    mark_of,
+)
+from orchestrator.python.functions import Bound, bind
+from orchestrator.python.references import Found
+from orchestrator.python.sources import found, function_places, keyword_places, text_of
 from orchestrator.spec import MISSING, PathKey
 from orchestrator.yaml_nodes import KEY, Document
 

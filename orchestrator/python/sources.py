@@ -21,7 +21,7 @@ from typing import Any, Final
 from orchestrator.errors import Place
 from orchestrator.ids import digest, sha256
 from orchestrator.project import Project
-from orchestrator.references import Found, code_of
+from orchestrator.python.references import Found, code_of
 
 NOTEBOOK: Final = "notebook"
 

@@ -178,7 +178,8 @@ def amount(usd: str | int | Decimal) -> str:
 
 # --- where something was written --------------------------------------------------------------------------------------
 
-_HERE: Final = os.path.dirname(__file__)
+_PACKAGE: Final = os.path.dirname(os.path.dirname(__file__))
+_OURS: Final = frozenset({_PACKAGE, *(os.path.join(_PACKAGE, folder) for folder in ("python", "bodies"))})
 
 
 def caller() -> Place:
@@ -189,7 +190,7 @@ def caller() -> Place:
 
 def author() -> FrameType:
     frame = sys._getframe(1)
-    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == _HERE:
+    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) in _OURS:
         frame = frame.f_back
     return frame
 

@@ -14,9 +14,9 @@ from os.path import normpath
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.code_slices import code_slice
 from orchestrator.ids import digest, sha256
 from orchestrator.project import OutsideProject, Project, PythonLoadError, Shelf, on_shelf
+from orchestrator.python.slices import code_slice
 
 FORM: Final = "file.py:name"
 

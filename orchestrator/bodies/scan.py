@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.python_sources import definition
+from orchestrator.python.sources import definition
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from orchestrator.schemas import Schema, accepts_null, has_type, pattern_fault, resolve, walk
+from orchestrator.contracts.schemas import Schema, accepts_null, has_type, pattern_fault, resolve, walk
 
 # What the vendors' strict form knows. Everything else (titles, defaults, our marks, `if`, `not`, …) is not sent; the
 # value is checked against the full schema anyhow.

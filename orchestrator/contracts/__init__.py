@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, RootModel
 from pydantic.errors import PydanticUserError
 
-from orchestrator import schemas
-from orchestrator.declarations import kebab, mark_of
+from orchestrator.contracts import schemas
+from orchestrator.contracts.rules import SchemaFault, dumped, json_schema_faults, non_finite, pydantic_check
+from orchestrator.contracts.sent_schema import strict, unsendable
 from orchestrator.errors import Diagnostic, Place, StepFailed
 from orchestrator.ids import canonical_json, digest, require_json
-from orchestrator.references import Found, ReferenceFault, load_reference
-from orchestrator.rules import SchemaFault, dumped, json_schema_faults, non_finite, pydantic_check
-from orchestrator.sent_schema import strict, unsendable
+from orchestrator.python.declarations import kebab, mark_of
+from orchestrator.python.references import Found, ReferenceFault, load_reference
 from orchestrator.spec import (
     SCALAR_INPUTS,
     SENSITIVITY_RANK,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orchestrator.declarations import Declarations, Declared, kebab, mark_of
 from orchestrator.errors import Diagnostic, Place
 from orchestrator.project import OutsideProject, Project, PythonLoadError
-from orchestrator.python_sources import text_of
+from orchestrator.python.declarations import Declarations, Declared, kebab, mark_of
+from orchestrator.python.sources import text_of
 from orchestrator.yaml_nodes import Document
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final
 
-from orchestrator.units import (
+from orchestrator.facts.units import (
     ADVERBS,
     DATE_WORDS,
     MONEY,
@@ -38,7 +38,7 @@ from orchestrator.units import (
     SIGNS,
     UNITS,
 )
-from orchestrator.wording import HEDGES, NUMBER, STOPWORDS, word_key
+from orchestrator.facts.wording import HEDGES, NUMBER, STOPWORDS, word_key
 
 MAX_DIGITS: Final = 40
 _NUMBER_WORD = "|".join(sorted(NUMBER_WORDS, key=len, reverse=True))

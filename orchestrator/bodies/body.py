@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from orchestrator.asking import (
+from orchestrator.bodies.asking import (
     StoreRecorder,
     Walk,
     arguments,
@@ -32,19 +32,19 @@ from orchestrator.asking import (
     read_values,
     recorded_thread,
 )
+from orchestrator.bodies.ctx import Ctx
+from orchestrator.bodies.recalling import Recalled, Recollection, further_key, opening_key
 from orchestrator.chain import Chain, ChainStopped, ToolInDoubt
 from orchestrator.context import build_context
 from orchestrator.context.guards import check_access
 from orchestrator.context.render import given_block
 from orchestrator.contracts import Contract, class_contract
-from orchestrator.ctx import Ctx
-from orchestrator.declarations import mark_of
 from orchestrator.errors import BudgetExceeded, OrchError, Place, StepFailed, StoreError
 from orchestrator.graph import StepNode, Template
 from orchestrator.ids import canonical_json, sha256, synthetic_thread_id, variable
 from orchestrator.moves import prompt_item, transcript
 from orchestrator.project import OutsideProject
-from orchestrator.recalling import Recalled, Recollection, further_key, opening_key
+from orchestrator.python.declarations import mark_of
 from orchestrator.spec import Sensitivity
 from orchestrator.store.records import Fenced, Journal
 from orchestrator.thread import Question, follow_up

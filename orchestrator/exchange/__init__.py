@@ -1,0 +1,1 @@
+"""Artifacts and people: differences between versions, files in and files out."""
