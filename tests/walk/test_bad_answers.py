@@ -4,6 +4,7 @@ that are echoed. Through the real command, the real SDK and a strict server.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sqlite3
@@ -278,27 +279,46 @@ def stored(root: Path) -> bytes:
 def test_S29_a_key_appears_nowhere_even_when_echoed_and_with_the_sdk_talking(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A canary over every command's output and every byte on disk; what sends does so with OPENAI_LOG=debug."""
+    """A canary over every command's output and every byte on disk; what sends does so with OPENAI_LOG=debug.
+
+    The server echoes the key as it is, quoted and packed, in an error, a header and an answer; a function of the
+    project puts it into an error too.
+    """
+    packed = [base64.b64encode(b"x" * n + KEY.encode()).decode() for n in range(3)]
+    coded = [KEY, "".join(f"%{byte:02X}" for byte in KEY.encode()), *packed]
+    leaks = [form[6:-6] for form in coded]
+    failing = "import os, base64 as b; raise ValueError((k := os.environ['OPENAI_API_KEY']), b.b64encode(k.encode()))"
     with StrictServer() as server:
         use(server, monkeypatch)
         env = {name: os.environ[name] for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL")} | {"OPENAI_LOG": "debug"}
-        server.faults = [refusal(400, f"bad header: Bearer {KEY}", "invalid_request_error")]
+        echo = " ".join(coded)
+        server.faults = [refusal(400, f"bad header: Bearer {echo}", "invalid_request_error")]
         failed = desk.process(*RUN, env=env)
         assert failed.returncode == 6
         assert "Bearer [secret removed]" in failed.stdout
         assert "openai" in failed.stderr, "the SDK's own log is on"
+        answer = json.dumps({"headline": echo, "points": [{"what": echo, "gain": ""}], "open_questions": []})
+        said_so = {"output": [{"type": "message", "content": [{"type": "output_text", "text": answer}]}]}
+        server.faults = [Fault(end=said_so, headers={"x-request-id": KEY})]
+        desk.write("counting.py", COUNTING.format(failing))
+        broken = desk.process("resume", "--jsonl", env=env)
+        assert broken.returncode == 1
+        assert "ValueError" in broken.stdout
+        desk.write("counting.py", COUNTING.format("pass"))
         resumed = desk.process("resume", "--json", env=env)
         assert resumed.returncode == 0
         assert all(seen.headers["authorization"] == f"Bearer {KEY}" for seen in server.seen), "it was really used"
-    said = failed.stdout + failed.stderr + resumed.stdout + resumed.stderr
+    said = "".join(done.stdout + done.stderr for done in (failed, broken, resumed))
     looks = [("show", "1"), ("show", "1/announcement"), ("why", "1/key-points"), ("why", "1/key-points", "--text")]
     looks += [("render", "1/announcement"), ("plan", *BRIEF), ("runs",), ("check",), ("doctor",)]
     for command in looks:
         code, out, err = desk.orch(*command)
         assert code == 0
         said += out + err + json.dumps(desk.document(*command))
-    assert KEY not in said
-    assert KEY.encode() not in stored(desk.root)
+    assert "[secret removed]" in desk.orch("show", "1/key-points")[1]
+    assert [form for form in leaks if form in said] == []
+    on_disk = stored(desk.root)
+    assert [form for form in leaks if form.encode() in on_disk] == []
 
 
 def test_S29_secrets_in_addresses_are_not_shown_and_not_stored(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
