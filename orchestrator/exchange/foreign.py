@@ -14,7 +14,8 @@ _REORDERING = frozenset("\u061c\u200e\u200f\u2028\u2029\ufeff") | {
     chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x2070))
 }
 _KEPT = frozenset("\n\t")
-_FORMULA: Final = re.compile(r"'*[=+\-@\t\r]")
+# Fullwidth too, as programs take them in some languages; and behind a byte order mark, which a file's first cell loses.
+_FORMULA: Final = re.compile(r"'*[\ufeff\u200b-\u200f\u2060\x00]*[=+\-@\t\r\n＝＋－＠]")
 
 
 def visible(text: str, *, one_line: bool = False) -> str:

@@ -110,14 +110,14 @@ def test_a_table_has_a_column_for_each_field() -> None:
     assert body.startswith(b"a,b,c\r\n")
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "＠", "\ufeff=", "\u200b-"])
 def test_S27_no_cell_begins_like_a_formula(start: str) -> None:
     """Names of columns too; only a number may begin with a minus."""
     body = table([{f"{start}name": f"{start}HYPERLINK(1)", "number": -5}])
     assert rows(body) == [[f"'{start}name", "number"], [f"'{start}HYPERLINK(1)", "-5"]]
 
 
-@given(st.text(st.sampled_from("'=+-@\t\rab"), max_size=5))
+@given(st.text(st.sampled_from("'=+-@\t\r\n＋\ufeffab"), max_size=5))
 def test_a_guarded_cell_reads_back_as_it_was(text: str) -> None:
     cell = spreadsheet_cell(text)
     assert from_spreadsheet(cell) == text
