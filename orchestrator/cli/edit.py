@@ -21,6 +21,7 @@ from orchestrator.cli.options import State, command
 from orchestrator.cli.refs import StepRef, step_ref
 from orchestrator.cli.terminal import console, show, visible
 from orchestrator.errors import ConfigError, OrchError, UsageError
+from orchestrator.files import keep_private, private_folder
 
 if TYPE_CHECKING:
     from orchestrator.cli.session import Desk
@@ -161,16 +162,14 @@ class Job:
         path.write_bytes(self.old.body)
         try:
             call_editor(os.environ, path)  # never from a project's .env: it is a program to start
-            await self.put(parse(self.contract, path.read_bytes(), str(path)), base)
+            await self.put(parse(self.contract, _read(str(path)), str(path)), base)
         except OrchError as error:
-            if path.read_bytes() == self.old.body:
-                path.unlink()
-            else:
+            if _kept(path, self.old.body):
                 again = f"edit {self.run.number}/{self.step} --file {shlex.quote(str(path))}"
                 kept = f"Your text is kept: {self.desk.state.command(again)}"
                 error.hint = f"{error.hint} {kept}" if error.hint else kept
             raise
-        path.unlink()
+        path.unlink(missing_ok=True)
 
     async def _report(self, new: ArtifactVersion) -> None:
         from orchestrator.cli.outcome import stale_by_step
@@ -333,11 +332,8 @@ def draft_file(root: Path, name: str, suffix: str) -> Path:
     """A new empty private file (0600 in a 0700 folder) below the project's `.orch`. Raises ConfigError."""
     folder = root / ".orch" / "edits"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.parent.chmod(0o700)
-        ignored = folder.parent / ".gitignore"
-        if not ignored.exists():
-            ignored.write_text("*\n", encoding="utf-8")
+        private_folder(folder.parent)
+        private_folder(folder, ignored=False)
         for count in range(1, 1000):
             path = folder / (f"{name}{suffix}" if count == 1 else f"{name}-{count}{suffix}")
             with contextlib.suppress(FileExistsError):
@@ -346,6 +342,18 @@ def draft_file(root: Path, name: str, suffix: str) -> Path:
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}", hint="Use --file or --set.") from error
     raise ConfigError(f"{folder} is full of kept edits", hint="Remove those you do not need.")
+
+
+def _kept(path: Path, original: bytes) -> bool:
+    """Whether a refused edit left a text worth keeping; it stays private, however the editor has written it."""
+    try:
+        if path.read_bytes() == original:
+            path.unlink()
+            return False
+        keep_private(path)
+    except OSError:  # the editor took the file away, or put something else there
+        return False
+    return True
 
 
 def call_editor(environment: Mapping[str, str], path: Path) -> None:

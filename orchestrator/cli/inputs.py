@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from orchestrator.errors import Place, UsageError
 if TYPE_CHECKING:
     from orchestrator.spec import PipelineSpec
 
+MAX_BYTES = 20_000_000
 _HINT = 'An input file is one JSON object of input names: {"idea": "…"}.'
 
 
@@ -44,9 +46,14 @@ def read_object(file: str) -> Mapping[str, Any]:
 
 
 def parse_json(text: str, name: str, *, hint: str | None = None) -> Any:
-    """Strict JSON: no key twice, no NaN. `name` is what messages call the text. Raises UsageError with the place."""
+    """Strict JSON: no key twice, no NaN, no number without end. `name` is what messages call the text. Raises
+    UsageError with the place."""
+    from orchestrator.contracts.schemas import integer, number
+
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=integer, parse_float=number
+        )
     except json.JSONDecodeError as error:
         place = Place(name, error.lineno, error.colno)
         raise UsageError(f"{name} is not JSON: {error.msg}", hint=hint, place=place) from error
@@ -59,7 +66,8 @@ def parse_json(text: str, name: str, *, hint: str | None = None) -> Any:
 def read_bytes(file: str) -> bytes:
     """A file's bytes, or stdin's for `-`. Raises UsageError that says why it cannot be read."""
     try:
-        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as source:
+            body = source.read(MAX_BYTES + 1)  # a device has no end
     except IsADirectoryError as error:
         raise UsageError(f"{file} is a folder, not a file", hint="Name a file in it.") from error
     except FileNotFoundError as error:
@@ -67,6 +75,9 @@ def read_bytes(file: str) -> bytes:
         raise UsageError(f"there is no file {file}", hint=hint) from error
     except (OSError, ValueError) as error:
         raise UsageError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if len(body) > MAX_BYTES:
+        raise UsageError(f"{'stdin' if file == '-' else file} holds more than {MAX_BYTES:,} bytes", hint="Shorten it.")
+    return body
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -98,4 +109,5 @@ def _typed(name: str, text: str, spec: PipelineSpec) -> Any:
     except UsageError as error:
         wanted = {"integer": "an integer", "number": "a number", "boolean": "true or false"}
         hint = f"{name} is declared as {kind}."
-        raise UsageError(f'--set {name}: "{text}" is not {wanted.get(kind, "JSON")}', hint=hint) from error
+        given = text if len(text) <= 80 else f"{text[:79]}…"
+        raise UsageError(f'--set {name}: "{given}" is not {wanted.get(kind, "JSON")}', hint=hint) from error

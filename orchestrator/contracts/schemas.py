@@ -60,7 +60,7 @@ def parse_json(text: str) -> Any:
         raise ValueError(f"longer than {MAX_JSON_BYTES} characters")
     try:
         value = json.loads(
-            text, parse_constant=_no_constant, parse_int=_integer, parse_float=_number, object_pairs_hook=_unique
+            text, parse_constant=_no_constant, parse_int=integer, parse_float=number, object_pairs_hook=_unique
         )
     except RecursionError as error:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from error
@@ -70,13 +70,15 @@ def parse_json(text: str) -> Any:
     return value
 
 
-def _integer(text: str) -> int:
+def integer(text: str) -> int:
+    """A whole number of JSON. Raises ValueError for one of thousands of digits."""
     if len(text) > MAX_DIGITS:
         raise ValueError(f"a number of {len(text):,} digits")
     return int(text)
 
 
-def _number(text: str) -> float:
+def number(text: str) -> float:
+    """Any other number of JSON. Raises ValueError for thousands of digits, and for one beyond all numbers."""
     if len(text) > MAX_DIGITS:
         raise ValueError(f"a number of {len(text):,} digits")
     value = float(text)

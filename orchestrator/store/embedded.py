@@ -6,10 +6,12 @@ that nothing is readable to others even for a moment (S29).
 
 from __future__ import annotations
 
+import errno
 import os
+import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeVar, cast
@@ -17,14 +19,17 @@ from typing import Final, TypeVar, cast
 from sqlalchemy import Connection
 
 from orchestrator.errors import StoreError
+from orchestrator.files import keep_private, private_folder
 from orchestrator.store import migrate, sqlite
 from orchestrator.store.database import MakeTx, Observer, Opening, missing
+from orchestrator.store.filesystems import refuse_network
 from orchestrator.store.sql import Cursor, Tx
 from orchestrator.store.writer import Writer
 
 T = TypeVar("T")
 _PREFIX: Final = "sqlite:///"
 _MOST: Final = 20
+OWN_FOLDER: Final = ".orch"
 
 
 class Embedded:
@@ -44,6 +49,7 @@ class Embedded:
         self._make = make
         if not options.create and not self.path.exists():
             raise missing(self.place)
+        refuse_network(self.path)
         synchronous, timeout = options.synchronous, options.opening_timeout
         self._writes = sqlite.engine(self.path, begin="IMMEDIATE", synchronous=synchronous, timeout=timeout)
         self._reads = sqlite.engine(self.path, begin="DEFERRED", synchronous=synchronous, timeout=timeout)
@@ -91,7 +97,14 @@ class Embedded:
         return Writer(self.connection, observer)
 
     def explain(self, error: BaseException) -> BaseException:
+        if "no such" in str(error) and not self._is_current():  # a table that is not there is no bug then
+            return sqlite.migrated(self.path)
         return sqlite.explain(error, self.path)
+
+    def _is_current(self) -> bool:
+        """Whether the tables are still this program's; asked on a connection of its own, from any thread."""
+        with closing(sqlite3.connect(self.path)) as connection:
+            return sqlite.generation(connection.cursor()) == migrate.HEAD
 
     def damage(self, connection: Connection) -> list[str]:
         found = [str(row[0]) for row in connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST})")]
@@ -144,23 +157,17 @@ def _explained(path: Path) -> Iterator[None]:
 
 def _prepare(path: Path) -> None:
     folder = path.parent
-    if not folder.exists():
+    if folder.name == OWN_FOLDER and path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a symbolic link")
+    if folder.name == OWN_FOLDER or not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+        private_folder(folder)
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         if path.is_dir():
             raise
-        _keep_private(path)
-
-
-def _keep_private(path: Path) -> None:
-    """An older file that others may read, of our own user, is closed to them."""
-    state = path.stat()
-    if state.st_mode & 0o077 and state.st_uid == os.geteuid():
-        path.chmod(state.st_mode & 0o700)
+        keep_private(path)
 
 
 def _check_writable(path: Path) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -110,13 +110,7 @@ def _references_unchecked(connection: Connection) -> Iterator[None]:
 def _peek(connection: Connection) -> str | None:
     """The revision, read without the write lock that a transaction of this engine would take."""
     raw: Any = connection.connection.driver_connection
-    try:
-        row = raw.execute("SELECT version_num FROM alembic_version").fetchone()
-    except sqlite3.OperationalError as error:
-        if "no such table" in str(error):
-            return None
-        raise
-    return row[0] if row else None
+    return sqlite.generation(raw.cursor())
 
 
 def configuration(connection: Connection | None = None) -> Any:
@@ -159,12 +153,12 @@ def back_up(path: Path, revision: str, now: datetime) -> Path:
     """A complete copy beside the database, readable by its owner only, named after its schema and the time."""
     target = path.with_name(f"{path.name}.{revision}.{now:%Y%m%dT%H%M%S%f}.bak")
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    source, copy = sqlite3.connect(path), sqlite3.connect(target)
     try:
-        source.backup(copy)
-    finally:
-        copy.close()
-        source.close()
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(target)) as copy:
+            source.backup(copy)
+    except BaseException:
+        target.unlink(missing_ok=True)  # half a backup is none
+        raise
     return target
 
 

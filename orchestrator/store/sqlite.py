@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import PoolProxiedConnection
 
@@ -34,7 +34,7 @@ _LOCKED: Final = ("locked", "busy")
 def engine(path: Path, *, begin: Literal["IMMEDIATE", "DEFERRED"], synchronous: Synchronous, timeout: float) -> Engine:
     """An engine whose transactions begin as said. `timeout` is in seconds, for locks of other processes."""
     made = create_engine(
-        f"sqlite:///{path}",
+        URL.create("sqlite", database=str(path)),  # and not a text: a path may hold `?` and `%`
         connect_args={"check_same_thread": False, "timeout": timeout},
         pool_size=READERS,
         max_overflow=0,
@@ -45,7 +45,9 @@ def engine(path: Path, *, begin: Literal["IMMEDIATE", "DEFERRED"], synchronous: 
     def connected(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves
         log = f"wal_autocheckpoint={LOG_BYTES // PAGE_BYTES}"
-        for pragma in (f"page_size={PAGE_BYTES}", log, f"synchronous={synchronous}", "foreign_keys=ON"):
+        # A file may come from elsewhere, and hold more than tables: views and triggers get nothing that is not theirs.
+        own = (f"synchronous={synchronous}", "foreign_keys=ON", "trusted_schema=OFF")
+        for pragma in (f"page_size={PAGE_BYTES}", log, *own):
             connection.execute(f"PRAGMA {pragma}").fetchall()
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         if not foreign({name for (name,) in tables}):
@@ -92,6 +94,34 @@ def explain(error: BaseException, path: Path) -> BaseException:
     return error
 
 
+def generation(cursor: Any) -> str | None:
+    """The revision of the tables; None where there are none."""
+    try:
+        row = cursor.execute("SELECT version_num FROM alembic_version").fetchone()
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            return None
+        raise
+    return row[0] if row else None
+
+
+def migrated(path: Path) -> StoreError:
+    """What to say where it is not this program's any more."""
+    return StoreError(
+        f"the database {path} was migrated by another version of Orchestrator while this one was running",
+        hint="start again with the newer version",
+    )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file stands at a path; None for none."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino
+
+
 class WriteConnection:
     """The one connection that writes, as the writer thread uses it."""
 
@@ -113,9 +143,11 @@ class WriteConnection:
         self._timeout = timeout
         self._make = make
         self._cursor.execute(f"PRAGMA busy_timeout={int(timeout * 1000)}").fetchall()
+        self._file = _identity(path)
 
     def begin(self, durable: bool = True) -> Tx:
-        """Raises StoreError where a newer program has migrated the database meanwhile (S30)."""
+        """Raises StoreError where a newer program has migrated the database meanwhile (S30), or somebody has put
+        another file in its place: what went into this one would be seen by nobody."""
         wanted: Synchronous = self._synchronous if durable else "NORMAL"
         if wanted != self._now_set:
             self._cursor.execute(f"PRAGMA synchronous={wanted}")
@@ -129,12 +161,20 @@ class WriteConnection:
                 if time.monotonic() >= deadline or not any(word in str(error) for word in _LOCKED):
                     raise
                 time.sleep(_RETRY_SECONDS)
-        if self._cursor.execute("SELECT version_num FROM alembic_version").fetchone() != (self._generation,):
-            raise StoreError(
-                f"the database {self._path} was migrated by another version of Orchestrator while this one was running",
-                hint="start again with the newer version",
-            )
+        wrong = self._wrong()
+        if wrong is not None:
+            self.rollback()
+            raise wrong
         return self._make(self._cursor)
+
+    def _wrong(self) -> StoreError | None:
+        if _identity(self._path) != self._file:
+            return StoreError(
+                f"the database {self._path} was moved, deleted or replaced while this program was running",
+                hint="put it back and resume the run: what was committed is in the file that was there",
+                code="store_moved",
+            )
+        return None if generation(self._cursor) == self._generation else migrated(self._path)
 
     def savepoint(self) -> None:
         self._cursor.execute("SAVEPOINT unit")

@@ -230,7 +230,9 @@ def _resolve(units: list[_Unit]) -> None:
             unit.settled.set_result(None)
         if unit.future is None or unit.future.done():
             continue
-        if unit.error is not None:
+        if isinstance(unit.error, StopIteration):  # no future takes one, and those behind it would wait for ever
+            unit.future.set_exception(RuntimeError(f"{unit.name} raised StopIteration"))
+        elif unit.error is not None:
             unit.future.set_exception(unit.error)
         else:
             unit.future.set_result(unit.value)

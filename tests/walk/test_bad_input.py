@@ -302,7 +302,9 @@ def test_a_bad_input_file_is_code_2_and_no_run(given: str, says: str, desk: Desk
     ("arguments", "says"),
     [
         (["run", *BRIEF, "--set", "notes=\udcff"], "must be text without lone surrogates"),
-        (["run", *BRIEF, "--set", "most-words=1e400"], "numbers must be finite"),
+        (["run", *BRIEF, "--set", "most-words=1e400"], '"1e400" is not an integer'),
+        (["run", *BRIEF, "--set", f"most-words={'9' * 4200}"], '9…" is not an integer'),
+        (["run", "--input", "/dev/zero"], "/dev/zero holds more than 20,000,000 bytes"),
         (["run", *BRIEF, "-m", "\udcff"], "--message is not UTF-8 text"),
         (["run", *BRIEF, "-m", " "], "--message is empty"),
         (["run", *BRIEF, "--session", ""], "--session is empty"),
