@@ -75,6 +75,8 @@ from orchestrator.values import (
     Usage,
 )
 
+# A call that is reported to have cost more is not believed, and charged as it was reserved: a server may say anything.
+MOST_USD: Final = Decimal(10_000)
 # Failures for which the provider said no before doing the work: nothing was billed. After the others we cannot know.
 UNBILLED: Final = frozenset(
     {
@@ -342,14 +344,17 @@ class Chain:
         await self._rebuild(done)
 
     async def _weigh(self, sent: SentCall, request: Request, reply: Reply, seconds: float) -> Finished | None:
-        cost = self.prices.cost(sent.provider, sent.model, reply.usage) if reply.usage else None
+        usage = reply.usage
+        cost = self.prices.cost(sent.provider, sent.model, usage) if usage else None
+        if cost is not None and cost.usd > MOST_USD:
+            usage = cost = None
         done = DoneCall(
             call_id=sent.id,
             response_id=reply.id,
             status="done",
             outcome="accepted",
             items=reply.items,
-            usage=reply.usage,
+            usage=usage,
             cost_usd=cost.usd if cost else None,
             price=cost.source if cost else None,
             tries=reply.tries,

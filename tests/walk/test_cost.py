@@ -209,6 +209,18 @@ def test_usage_that_was_not_reported_is_charged_as_it_was_reserved(tmp_path: Pat
     assert budget(there).spent_usd == reserved + Decimal("0.0003")
 
 
+@pytest.mark.parametrize("given", [2**40, 10**10])
+def test_S31_a_price_that_no_call_can_have_is_not_believed(tmp_path: Path, given: int) -> None:
+    """A count that could be one still makes millions of dollars: it would end the run, or the budget of all others."""
+    there = house(tmp_path, {"price": [answer(24, given=given, out=given)], "letter": LETTER}, budget='{usd: "4.00"}')
+    seen = run(there)
+    assert seen.run.status == "succeeded"
+    assert (seen.steps["price"].cost_usd, seen.steps["price"].cost_partial) == (None, True)
+    reserved = seen.calls("price")[0].sent.reserve_usd
+    assert reserved is not None
+    assert budget(there).spent_usd == reserved + Decimal("0.0003")
+
+
 def test_a_call_that_may_have_been_billed_is_charged_in_full_and_one_that_was_refused_is_free(tmp_path: Path) -> None:
     """S31: a timed-out try may be billed; a refusal is not."""
     broken = [{"error": "connection", "retry_after": 0}] * 5
