@@ -214,7 +214,7 @@ def test_S31_a_price_that_no_call_can_have_is_not_believed(tmp_path: Path, given
     """A count that could be one still makes millions of dollars: it would end the run, or the budget of all others."""
     there = house(tmp_path, {"price": [answer(24, given=given, out=given)], "letter": LETTER}, budget='{usd: "4.00"}')
     seen = run(there)
-    assert seen.run.status == "succeeded"
+    assert seen.steps["letter"].error is None
     assert (seen.steps["price"].cost_usd, seen.steps["price"].cost_partial) == (None, True)
     reserved = seen.calls("price")[0].sent.reserve_usd
     assert reserved is not None
