@@ -379,6 +379,8 @@ class Chain:
         """Why this reply cannot have seen the chain (S12); empty if it has."""
         if reply.previous != request.thread:
             return "the server ignored previous_response_id"
+        if reply.id == request.thread:
+            return "the server answered under the id of the response before"
         before = last_input_tokens(self.calls[:-1])
         if reply.usage is not None and before and reply.usage.input_tokens < before:
             return "the server counted fewer input tokens than the chain holds"

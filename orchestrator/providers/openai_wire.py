@@ -23,6 +23,9 @@ from orchestrator.providers.usage import openai_usage
 from orchestrator.values import Item, OutputItem, Reply, Request, TextItem, ToolCall, ToolOutput
 
 
+LONGEST_ID: Final = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """What an endpoint takes: `chains` False = never an id, `stores` False = ZDR, `caches` = knows cache keys."""
@@ -128,10 +131,13 @@ def reply(response: object, ending: Ending, streamed: Sequence[Mapping[str, Any]
 
 
 def response_id(response: object) -> str:
-    """The response's id. Raises ProviderFailure where there is none, or one that looks like ours (S12)."""
+    """The response's id. Raises ProviderFailure where there is none, one that looks like ours (S12), or one without
+    end: it is kept and sent with each call."""
     found = response.get("id") if isinstance(response, Mapping) else None
     if not isinstance(found, str) or not found:
         raise malformed("the response has no id")
+    if len(found) > LONGEST_ID:
+        raise malformed(f"the response's id has {len(found):,} characters")
     if found.startswith(SYNTHETIC_PREFIX):
         raise malformed(f"the response's id starts with {SYNTHETIC_PREFIX}, which only our own threads may")
     return found

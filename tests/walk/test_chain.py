@@ -375,6 +375,20 @@ def test_S12_an_echo_is_not_believed_where_the_server_counted_less_than_the_chai
     assert "fewer input tokens" in rows[1].reason
 
 
+def test_S12_a_new_answer_under_an_old_id_is_no_link_of_the_chain(tmp_path: Path) -> None:
+    """The chain would go on from a response of which nobody knows which one it is."""
+
+    def stuck(provider: Watched, request: Request, reply: Reply) -> Reply:
+        return reply if is_synthetic(request.thread) else replace(reply, id=request.thread)
+
+    there = house(tmp_path, Watched(sees_the_task, stuck))
+    seen = run(there)
+    assert seen.value("price") == {"cost": 24, "currency": "USD"}
+    rows = [row.done for row in seen.calls("price") if row.done]
+    assert [row.outcome for row in rows] == ["tools", "discarded", "tools", "accepted"]
+    assert rows[1].reason == "the server answered under the id of the response before"
+
+
 # --- half an answer ---------------------------------------------------------------------------------------------------
 
 HALF = '{"cost": 24, "currency": "US'
