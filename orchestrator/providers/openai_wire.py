@@ -22,7 +22,6 @@ from orchestrator.providers.base import FailureKind
 from orchestrator.providers.usage import openai_usage
 from orchestrator.values import Item, OutputItem, Reply, Request, TextItem, ToolCall, ToolOutput
 
-
 LONGEST_ID: Final = 1000
 
 
