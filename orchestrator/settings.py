@@ -293,6 +293,11 @@ def _file_config(data: Mapping[str, Any], path: Path, shown: str, table: str) ->
 def _refuse_keys(data: Mapping[str, Any], path: Path, shown: str) -> None:
     providers = data.get("providers")
     for name, table in providers.items() if isinstance(providers, dict) else ():
+        if not _PROVIDER.fullmatch(name):
+            raise ConfigError(
+                f"{shown}: {name!r} is no name of a provider.",
+                hint="A name is letters, digits, '.', '_' and '-': a model is written provider:model.",
+            )
         if not isinstance(table, dict):
             continue
         if "api_key" in table:
@@ -388,4 +393,5 @@ def _url_secrets(url: str) -> Iterator[str]:
         yield from {value, unquote(value), quote(unquote(value), safe="")}
 
 
+_PROVIDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SECRET_NAME: Final = re.compile(r"key|token|secret|passw|sig|auth", re.IGNORECASE)

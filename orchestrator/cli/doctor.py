@@ -140,7 +140,8 @@ def _print(out: Console, document: dict[str, Any]) -> None:
         width = max((len(name) for name, _, _ in rows), default=0)
         for name, value, note in rows:
             origin = f"  ({visible(note, one_line=True)})" if note else ""
-            show(out, Text.assemble(f"  {name:<{width}}  {visible(value, one_line=True)}", (origin, "dim")))
+            said = f"  {visible(name, one_line=True):<{width}}  {visible(value, one_line=True)}"
+            show(out, Text.assemble(said, (origin, "dim")))
 
     root = document["project"]
     trust = [("trust", document["trust"], "")] if root else []

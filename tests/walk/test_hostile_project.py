@@ -140,6 +140,37 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.chdir(before)
 
 
+NAME = "x\x1b[2J\x1b]8;;http:\x07\x9b\u202e\u2066\u2028\x85\r'\"y"
+COMMANDS = [
+    ("run", "--input", "briefs/launch.json", "--session", NAME, "-m", NAME),
+    ("edit", "1/key-points", "--set", f"headline={NAME}"),
+    *[("show", "1"), ("why", "1/announcement"), ("history", "1/key-points"), ("doctor",), ("trust",), ("check",)],
+    *[("export", "1", "--to", NAME), ("db", "backup", f"{NAME}.bak"), ("show", f"1/{NAME}"), ("run", "--input", NAME)],
+    *[("-C", NAME, "runs"), ("--db", f"sqlite:///{NAME}", "runs"), ("rerun", "1", "--from", NAME), (NAME,)],
+]
+
+
+def test_S27_a_folder_and_a_user_of_any_name_move_no_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command, in a folder whose name is an attack, by a user whose name is one, on names that are one."""
+    for variable in [name for name in os.environ if name.startswith(("ORCH_", "OPENAI_", "ANTHROPIC_"))]:
+        monkeypatch.delenv(variable)
+    for variable in ("USER", "LOGNAME"):
+        monkeypatch.setenv(variable, NAME)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / NAME))
+    monkeypatch.setenv("ORCH_TRUST", "1")
+    (tmp_path / NAME).mkdir()
+    monkeypatch.chdir(tmp_path / NAME)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        assert orch(["init", NAME]) == 0
+        os.chdir(NAME)
+        codes = [orch(command) for command in COMMANDS]
+    assert codes[:10] == [0] * 10, ascii(said.getvalue())
+    assert set(codes[10:]) <= {0, 2}
+    assert not set(said.getvalue()) & (set(NAME) - set("x[2J]8;http:'\"y")), ascii(said.getvalue())
+    assert "\\x1b[2J" in said.getvalue()
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(FILES), st.lists(value | char | line | other, min_size=1, max_size=3))
 def test_S25_S27_a_file_with_anything_in_it_is_told_of_and_is_no_bug(
