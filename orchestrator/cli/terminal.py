@@ -69,12 +69,20 @@ def lenient_streams() -> None:
             reconfigure(errors="backslashreplace")
 
 
+def _safe(text: Text) -> Text:
+    """The last look at what is printed: whatever was put together without `visible` becomes so here, in one style."""
+    from rich.text import Text
+
+    plain = visible(text.plain)
+    return text if plain == text.plain else Text(plain, style=text.style)
+
+
 def show(out: Console, text: Text | str, *, indent: int = 0) -> None:
     """Print a line or paragraph: wrapped with a hanging indent on a terminal, one unbroken line elsewhere."""
     from rich.padding import Padding
     from rich.text import Text
 
-    body = Text(text) if isinstance(text, str) else text
+    body = _safe(Text(text) if isinstance(text, str) else text)
     if out.is_terminal:
         out.print(Padding(body, (0, 0, 0, indent)) if indent else body)
     else:
@@ -83,6 +91,7 @@ def show(out: Console, text: Text | str, *, indent: int = 0) -> None:
 
 def show_line(out: Console, line: Text) -> None:
     """Print one line: cut to the width of a terminal, whole elsewhere."""
+    line = _safe(line)
     if out.is_terminal:
         out.print(line, no_wrap=True, overflow="ellipsis")
     else:

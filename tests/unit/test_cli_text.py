@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import io
 import json
+import unicodedata
 from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
+from rich.text import Text
 
 from orchestrator.cli.lines import Line, print_step, step_text
-from orchestrator.cli.terminal import cost_range, duration, excerpt, money, spent, tokens, visible
+from orchestrator.cli.terminal import (
+    cost_range,
+    duration,
+    excerpt,
+    hide,
+    money,
+    show,
+    show_line,
+    spent,
+    tokens,
+    visible,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +45,45 @@ from orchestrator.cli.terminal import cost_range, duration, excerpt, money, spen
 )
 def test_S27_dangerous_characters_are_spelled_out_and_the_rest_stays(foreign: str, shown: str) -> None:
     assert visible(foreign) == shown
+
+
+@given(st.text(), st.booleans())
+def test_S27_what_is_visible_moves_hides_and_reorders_nothing(foreign: str, one_line: bool) -> None:
+    shown = visible(foreign, one_line=one_line)
+    shown.encode()
+    kept = set() if one_line else {"\n", "\t"}
+    assert not {char for char in shown if unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")} - kept
+    assert not {char for char in shown if unicodedata.bidirectional(char) in BIDI}
+    assert visible(shown, one_line=one_line) == shown
+
+
+BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+@pytest.mark.parametrize("width", [30, 200])
+@pytest.mark.parametrize("terminal", [True, False])
+def test_S27_text_that_was_not_made_visible_becomes_so_when_it_is_printed(width: int, terminal: bool) -> None:
+    """A last look: one forgotten name in one message is enough for an attack."""
+    file = io.StringIO()
+    out = Console(file=file, force_terminal=terminal, color_system=None, width=width, markup=False, highlight=False)
+    show(out, "made \x1b[2J\u202e\x9b\u2028 files")
+    show(out, Text.assemble(("bold \x1b]8;;http://x\x1b\\", "bold"), " rest"))
+    show_line(out, Text("line \x1b[1A"))
+    assert not set(file.getvalue()) & {"\x1b", "\u202e", "\x9b", "\u2028"}
+    assert file.getvalue().count("\\x1b") == 4
+
+
+def test_S29_what_is_printed_holds_no_configured_key(capsys: pytest.CaptureFixture[str]) -> None:
+    from orchestrator.cli.report import print_document
+
+    hide(["sk-canary-0123456789"])
+    try:
+        assert visible("my sk-canary-0123456789!") == "my [secret removed]!"
+        print_document({"sk-canary-0123456789": ["sk%2Dcanary-0123456789"]})
+        assert json.loads(capsys.readouterr().out) == {"[secret removed]": ["[secret removed]"]}
+    finally:
+        hide(())
+    assert visible("my sk-canary-0123456789!") == "my sk-canary-0123456789!"
 
 
 def test_S27_markup_in_content_is_printed_as_it_is() -> None:

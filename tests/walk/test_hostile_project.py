@@ -168,7 +168,7 @@ def test_S27_a_folder_and_a_user_of_any_name_move_no_cursor(tmp_path: Path, monk
     assert codes[:10] == [0] * 10, ascii(said.getvalue())
     assert set(codes[10:]) <= {0, 2}
     assert not set(said.getvalue()) & (set(NAME) - set("x[2J]8;http:'\"y")), ascii(said.getvalue())
-    assert "\\x1b[2J" in said.getvalue()
+    assert said.getvalue().count("\\x1b[2J") > 20
 
 
 @settings(max_examples=60, deadline=None)
