@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.bodies import asking
 from orchestrator.cli.app import run as orch
+from tests.walk.wrong import BRIEF, starter
 
 FILES = ["pipelines/launch.yaml", "steps/key-points.yaml", "artifacts/key-points.yaml", "artifacts/size.yaml"]
 FILES += ["templates/announcement.md.j2", "orchestrator.toml"]
@@ -138,6 +142,31 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.chdir(folder / "project")
         yield folder / "project"
         os.chdir(before)
+
+
+ENDLESS = "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3
+
+
+def test_S22_a_template_that_never_ends_fails_its_step_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its siblings finish, looking at it ends too, and no thread goes on with it."""
+    desk = starter(tmp_path, capsys, monkeypatch)
+    monkeypatch.setattr(asking, "RENDER_SECONDS", 0.3)
+    desk.change("templates/announcement.md.j2", "", ENDLESS)
+    before = threading.active_count()
+    begun = time.monotonic()
+    assert desk.orch("check")[0] == 0, "looking at a template renders nothing"
+    step, shown = desk.failed(1, "run", *BRIEF)
+    assert step["error"]["code"] == "render_timeout"
+    assert step["calls"] == 0
+    assert shown.count("✓") == 2
+    error, _ = desk.refused(1, "render", "1/announcement")
+    assert (error["code"], error["file"]) == ("render_timeout", "templates/announcement.md.j2")
+    assert time.monotonic() - begun < 10
+    while threading.active_count() > before and time.monotonic() - begun < 15:
+        time.sleep(0.02)
+    assert threading.active_count() <= before
 
 
 NAME = "x\x1b[2J\x1b]8;;http:\x07\x9b\u202e\u2066\u2028\x85\r'\"y"
