@@ -10,7 +10,7 @@ A slot is an object without content. Printing it puts ONE character out, from a 
 may use; all else that can be done to it (filters, slices, comparing, joining, `%r`, attributes) raises. One character
 cannot be cut, reversed or changed in case, and content is filled in after Jinja is done, in one pass, never looked at
 again: nothing in it can become template code or another slot. Slots are counted: one that was made and not printed,
-or a block printed twice, is an error.
+or a `block` printed twice, is an error.
 
 What a template may name is checked at load (`template_names`); this holds whatever a template does. Templates are the
 project's own code, but they run in Jinja's sandbox, without anything random. A caller on an event loop renders in a
@@ -191,7 +191,10 @@ class _Issue:
         lost = next((mark for mark in self.owed if not found[mark]), None)
         if lost is not None:
             return f"{self.issued[lost]} is made and then lost"
-        blocks = Counter(slot.name for mark in found.elements() if (slot := self.issued[mark]).kind == "block")
+        # Only `block` says "here, and once": an input may stand in two sentences, and may be a line in one run and a
+        # block in the next, by what the customer wrote.
+        asked = [self.issued[mark] for mark in found.elements() if mark in self.owed]
+        blocks = Counter(slot.name for slot in asked if slot.kind == "block")
         twice = next((name for name, times in blocks.items() if times > 1), None)
         return f'the block "{twice}" is placed twice' if twice else None
 

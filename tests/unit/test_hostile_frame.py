@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator import frame
-from orchestrator.frame import FramedArtifact, Turn, escape, parse, unescape
+from orchestrator.context import build_context
+from orchestrator.frame import FramedArtifact, FramedQuote, Turn, escape, parse, unescape
+from orchestrator.ids import canonical_json
+from orchestrator.templates import is_plain
+from orchestrator.thread import compose
+from orchestrator.values import Message
+from tests.context_kit import artifact, contract, graph, read, snapshot, step
 
 MARKERS = ["</artifact>", '<artifact step="x" type="y">', "</quote>", '<quote from="a" path="b">', "---"]
 MARKERS += ["[Previous artifacts", "[Recent conversation", "[Known about the customer]", "[Message for this run]"]
@@ -120,3 +126,41 @@ def test_S23_escaping_takes_time_in_proportion(piece: str) -> None:
         begun = time.process_time()
         assert unescape(escape(text)) == text
         assert time.process_time() - begun < 1.5
+
+
+# --- the request as a whole -------------------------------------------------------------------------------------------
+
+TEXT = contract("text", about="What was said.")
+LINE = contract("string", about="One line.")
+DATA = contract("data", about="Data.", not_for=("Not a limit.",), schema={"type": "object", "properties": {"a": {}}})
+TEMPLATE = (
+    "In {{ inputs.line }}:\n{{ block('said') }}\n{{ quote('data', 'a') }}, {{ quote('data', 'a') }}{{ inputs.line }}"
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(attack, attack, attack, attack)
+def test_S22_S23_whatever_stands_in_a_request_is_found_again_where_it_was_put(
+    said: str, value: str, line: str, talk: str
+) -> None:
+    """A block, a value of another one, a plain line, a turn, a message: each may be an attack, or hold a character that
+    slots are made of."""
+    reads = [read(LINE, "line", kind="input"), read(TEXT, "said", kind="input"), read(DATA, "data")]
+    node = step("s", prompt=TEMPLATE, reads=reads)
+    rows = [artifact("line", LINE, line, origin="input"), artifact("said", TEXT, said, origin="input")]
+    rows.append(artifact("data", DATA, {"a": value}))
+    taken = snapshot(rows, [Message(1, "user", talk, "review")], message=talk or None)
+    whole = graph([step("data"), node], {"line": ("string", LINE), "said": ("text", TEXT)})
+    context = build_context(whole, node, taken, may_see="internal", provider_name="openai", window=None)
+    parsed = parse(compose(whole, node, context, taken).text)
+    plain = is_plain(line)
+    quote = FramedQuote("data", "a", "Not a limit.", value)
+    framed = FramedArtifact("said", "text", "What was said.", (), said)
+    unplaced = [canonical_json({"a": value}).decode()]
+    assert [entry.content for entry in parsed.artifacts] == ([line, *unplaced] if plain else unplaced)
+    assert parsed.turns == (Turn("user", talk, "review"),)
+    assert parsed.message == (talk or None)
+    assert [piece for piece in parsed.task if isinstance(piece, FramedQuote)] == [quote, quote]
+    assert framed in parsed.task
+    if plain:
+        assert parsed.task == (f"In {line}:\n", framed, "\n", quote, ", ", quote, line)
