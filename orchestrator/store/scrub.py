@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 MASK: Final = "[secret removed]"
@@ -25,8 +26,13 @@ class Scrubber:
         forms = {form for secret in chosen for form in (secret, *_base64(secret))}
         self._texts = tuple(sorted(forms, key=len, reverse=True))
         self._bytes = tuple(form.encode() for form in self._texts)
-        written = "|".join(map(_written, chosen))
-        self._written = re.compile(written), re.compile(written.encode())
+        self._secrets = chosen
+
+    @cached_property
+    def _written(self) -> tuple[re.Pattern[str], re.Pattern[bytes]]:
+        """Made when a text first needs it: most commands print none that does, and it takes ten milliseconds."""
+        pattern = "|".join(map(_written, self._secrets))
+        return re.compile(pattern), re.compile(pattern.encode())
 
     def text(self, value: str) -> str:
         for form in self._texts:
