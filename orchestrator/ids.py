@@ -108,6 +108,11 @@ def _key(key: Any) -> str:
     return str(_plain(key, 0))
 
 
+def whole_characters(text: str) -> str:
+    """The text as UTF-8 can hold it: half a character, as names of files may have one, is spelled out."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 

@@ -21,7 +21,7 @@ from orchestrator.contracts.schemas import parse_json
 from orchestrator.errors import StepFailed
 from orchestrator.expressions import Expression, ExpressionError
 from orchestrator.graph import Check, Function
-from orchestrator.ids import variable
+from orchestrator.ids import variable, whole_characters
 from orchestrator.providers.tokens import estimate
 from orchestrator.values import Fault, Reply
 from orchestrator.workers import run_blocking
@@ -181,6 +181,7 @@ async def _function(check: Check, function: Function, value: Any, reads: Mapping
         return []
     if not isinstance(said, str) or not said.strip():
         raise _broken(check, f"returned {said!r}, not None or a message")
+    said = whole_characters(said)
     return [_failed(check.message or said, said if check.message else "")]
 
 

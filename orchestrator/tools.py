@@ -22,7 +22,7 @@ from pydantic.errors import PydanticUserError
 from orchestrator.contracts import schemas
 from orchestrator.contracts.rules import SchemaFault, faults_of, show
 from orchestrator.contracts.sent_schema import strict, unsendable
-from orchestrator.ids import canonical_json
+from orchestrator.ids import canonical_json, whole_characters
 from orchestrator.values import ToolSpec
 from orchestrator.workers import run_blocking
 
@@ -166,7 +166,7 @@ async def call_tool(tool: Tool, arguments: str, *, timeout: float = DEFAULT_TIME
             result = await _run(tool.call, values)
         return ToolOutcome(_written(result), False, {"tool": name})
     except ToolError as error:
-        message = str(error) or f"{name} cannot answer this call."
+        message = whole_characters(str(error)) or f"{name} cannot answer this call."
         return ToolOutcome(message, True, {"tool": name, "error": "ToolError", "message": message})
     except TimeoutError as error:
         if not limit.expired():
@@ -224,10 +224,10 @@ def _written(result: Any) -> str:
     from pydantic_core import to_jsonable_python
 
     data = to_jsonable_python(result)
-    return data if isinstance(data, str) else canonical_json(data, indent=None).decode()
+    return whole_characters(data) if isinstance(data, str) else canonical_json(data, indent=None).decode()
 
 
 def _raised(name: str, error: BaseException) -> ToolOutcome:
-    kind = type(error).__name__
-    message = f"{name} failed: {kind}: {error}" if str(error) else f"{name} failed: {kind}"
-    return ToolOutcome(message, True, {"tool": name, "error": kind, "message": str(error)})
+    kind, said = type(error).__name__, whole_characters(str(error))
+    message = f"{name} failed: {kind}: {said}" if said else f"{name} failed: {kind}"
+    return ToolOutcome(message, True, {"tool": name, "error": kind, "message": said})

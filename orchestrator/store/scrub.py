@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
+from orchestrator.ids import whole_characters
+
 MASK: Final = "[secret removed]"
 SHORTEST: Final = 8  # shorter values ("none", "test") are placeholders for servers without keys, and words of texts
 
@@ -74,7 +76,7 @@ def storable(text: str) -> str:
     has no lone surrogates. Bodies keep both, as bytes."""
     if "\x00" in text:
         text = text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return whole_characters(text)
 
 
 _ESCAPE: Final = r"\\\\{0,15}"  # bounded, so that a long run of backslashes takes no longer than other text
