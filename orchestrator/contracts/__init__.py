@@ -19,6 +19,7 @@ from pydantic import BaseModel, RootModel
 from pydantic.errors import PydanticUserError
 
 from orchestrator.contracts import schemas
+from orchestrator.contracts.engines import backtracks
 from orchestrator.contracts.rules import SchemaFault, dumped, json_schema_faults, non_finite, pydantic_check
 from orchestrator.contracts.sent_schema import strict, unsendable
 from orchestrator.errors import Diagnostic, Place, StepFailed
@@ -309,6 +310,12 @@ def _model_schema(ref: str, found: Found) -> _Schema:
     lost = _renamed(schema, written)
     if lost:
         raise _Fault("P233", f"{ref}.{lost} is read and written under two names", "give it one `alias=`")
+    if backtracks(model):
+        raise _Fault(
+            "P233",
+            f"{ref} has regular expressions that Python's engine runs, which can take exponential time",
+            'give patterns as text, Field(pattern=r"…"), without regex_engine, look-around or back-references',
+        )
     if found_union := schemas.multiplying(schema):
         path, names = found_union
         raise _Fault(

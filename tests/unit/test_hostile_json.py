@@ -7,6 +7,7 @@ one form: written, read and written again, it is the same bytes.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -15,7 +16,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, RootModel
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from orchestrator.contracts import Contract, class_contract, schemas
 from orchestrator.contracts.rules import json_schema_faults
@@ -337,6 +338,33 @@ def test_S25_a_model_that_would_try_every_combination_is_refused() -> None:
 @pytest.mark.parametrize("model", [Tells, Branch, Apart, Tree, Model])
 def test_S25_a_recursive_model_that_knows_its_way_is_not(model: type[BaseModel]) -> None:
     assert multiplying(model.model_json_schema()) is None
+
+
+class Plain(BaseModel):
+    code: Annotated[str, Field(pattern=r"^(a+)+$")]
+
+
+class Configured(BaseModel):
+    model_config = ConfigDict(regex_engine="python-re")
+    code: Annotated[str, Field(pattern=r"^(a+)+$")]
+
+
+class Compiled(BaseModel):
+    code: Annotated[str, Field(pattern=re.compile(r"^(a+)+$"))]
+
+
+class Holds(BaseModel):
+    parts: dict[str, list[Configured | None]]
+
+
+@pytest.mark.parametrize("model", [Configured, Compiled, Holds])
+def test_S25_a_model_whose_patterns_may_take_for_ever_is_refused(model: type[BaseModel]) -> None:
+    with pytest.raises(ValueError, match="regular expressions that Python's engine runs"):
+        class_contract(model, Place("models.py"))
+
+
+def test_S25_pydantics_own_patterns_take_time_in_proportion() -> None:
+    assert _seconds(json.dumps({"code": "a" * 50_000 + "!"}), class_contract(Plain, Place("models.py"))) < 1
 
 
 # --- one form ---------------------------------------------------------------------------------------------------------
