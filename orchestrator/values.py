@@ -19,7 +19,7 @@ from orchestrator.spec import Effort, Sensitivity
 # --- what the store holds ---------------------------------------------------------------------------------------------
 
 RunStatus = Literal["running", "waiting", "paused", "succeeded", "failed", "cancelled"]
-AttemptState = Literal["ready", "running", "succeeded", "failed", "waiting", "cancelled"]
+AttemptState = Literal["ready", "running", "succeeded", "failed", "waiting", "cancelled", "kept", "skipped"]
 StepStatus = Literal["pending", "ready", "running", "succeeded", "failed", "waiting", "cancelled", "skipped"]
 Origin = Literal["model", "person", "function", "import", "input"]
 

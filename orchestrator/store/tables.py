@@ -176,6 +176,7 @@ class Run(Scoped, table=True):
     author: str = _text()
     on_exceed: str = _text()
     unpriced: str = _text()
+    tags: str = _text("[]")
     error: str | None = _text(None)
     last_event: int = _count(0)
     created_at: datetime = Field(sa_type=UtcTime)
@@ -211,6 +212,7 @@ class Step(Scoped, table=True):
     `head_id` is its current version, `draft_id` one that waits for a decision (S07), `basis_id` the attempt whose
     manifest the head rests on. `unmet` counts the parents that have not succeeded; `released` is 1 once this step has
     been taken off its children's counts. `stale` marks a version whose inputs had moved before it was committed (S06).
+    `pins` are the top-level fields that a person keeps as they are, whatever a new draft says; `*` is the whole.
     """
 
     __tablename__ = "step"
@@ -238,16 +240,21 @@ class Step(Scoped, table=True):
     basis_id: str | None = _text(None)
     head_id: str | None = _text(None)
     draft_id: str | None = _text(None)
+    pins: str = _text("[]")
 
 
 class Attempt(Scoped, table=True):
     """One execution of a step. `token` is the right to it, raised by each dispatch, `claimed_token` the last used.
 
-    `running_us` adds up the time it was worked on, without the gaps between a crash and its resume.
+    `running_us` adds up the time it was worked on, without the gaps between a crash and its resume. `mode` says how it
+    begins: anew if its inputs changed (empty), `fresh` in any case, or as a `follow_up` in the thread before it.
+    `message_id` is the person's word that asked for it, `round` counts the visits of a review or a loop.
     """
 
     __tablename__ = "attempt"
-    __table_args__ = _owned(_refers("step_id", "step"), UniqueConstraint("step_id", "number"))
+    __table_args__ = _owned(
+        _refers("step_id", "step"), _refers("message_id", "message"), UniqueConstraint("step_id", "number")
+    )
 
     id: str = _key()
     step_id: str = _text()
@@ -257,6 +264,9 @@ class Attempt(Scoped, table=True):
     state: str = _text()
     owner: str = _text("")
     redo: int = _count(0)
+    mode: str = _text("")
+    round: int = _count(0)
+    message_id: str | None = _text(None)
     inputs_hash: str | None = _text(None)
     base_head: str | None = _text(None)
     error: str | None = _text(None)
@@ -311,6 +321,7 @@ class Read(Scoped, table=True):
 
     attempt_id: str = _key()
     name: str = _key()
+    item: str = Field(default="", primary_key=True, sa_type=Label, sa_column_kwargs={"server_default": text("('')")})
     artifact_id: str | None = _text(None)
     version: int | None = _count(None)
     fields: str | None = _text(None)
@@ -318,17 +329,24 @@ class Read(Scoped, table=True):
 
 
 class Thread(Scoped, table=True):
-    """One conversation of an attempt, as minted. `manifest` is set only where it differs from the attempt's."""
+    """One conversation of an attempt, as minted. `manifest` is set only where it differs from the attempt's.
+
+    `continues` names the earlier thread that a follow-up goes on from.
+    """
 
     __tablename__ = "thread"
     __table_args__ = _owned(
-        _refers("attempt_id", "attempt"), _body("system"), UniqueConstraint("attempt_id", "position")
+        _refers("attempt_id", "attempt"),
+        _refers("continues", "thread"),
+        _body("system"),
+        UniqueConstraint("attempt_id", "position"),
     )
 
     id: str = _key()
     attempt_id: str = _text()
     position: int = _count()
     name: str = _text()
+    continues: str | None = _text(None)
     provider: str = _text()
     model: str = _text()
     base_url: str = _text()

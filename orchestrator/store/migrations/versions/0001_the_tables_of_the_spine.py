@@ -100,6 +100,7 @@ def upgrade() -> None:
         sa.Column("author", TEXT, nullable=False),
         sa.Column("on_exceed", TEXT, nullable=False),
         sa.Column("unpriced", TEXT, nullable=False),
+        sa.Column("tags", TEXT, server_default=sa.text("'[]'"), nullable=False),
         sa.Column("error", TEXT, nullable=True),
         sa.Column("last_event", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
@@ -259,6 +260,7 @@ def upgrade() -> None:
         sa.Column("basis_id", TEXT, nullable=True),
         sa.Column("head_id", TEXT, nullable=True),
         sa.Column("draft_id", TEXT, nullable=True),
+        sa.Column("pins", TEXT, server_default=sa.text("'[]'"), nullable=False),
         sa.ForeignKeyConstraint(["draft_id"], ["artifact.id"], name=op.f("fk_step_draft_id"), ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(["head_id"], ["artifact.id"], name=op.f("fk_step_head_id"), ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_step_run_id"), ondelete="RESTRICT"),
@@ -287,6 +289,9 @@ def upgrade() -> None:
         sa.Column("state", TEXT, nullable=False),
         sa.Column("owner", TEXT, server_default=sa.text("('')"), nullable=False),
         sa.Column("redo", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("mode", TEXT, server_default=sa.text("('')"), nullable=False),
+        sa.Column("round", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("message_id", TEXT, nullable=True),
         sa.Column("inputs_hash", TEXT, nullable=True),
         sa.Column("base_head", TEXT, nullable=True),
         sa.Column("error", TEXT, nullable=True),
@@ -295,6 +300,9 @@ def upgrade() -> None:
         sa.Column("claimed_at", sa.BigInteger(), nullable=True),
         sa.Column("ended_at", sa.BigInteger(), nullable=True),
         sa.Column("manifest", TEXT, nullable=True),
+        sa.ForeignKeyConstraint(
+            ["message_id"], ["message.id"], name=op.f("fk_attempt_message_id"), ondelete="RESTRICT"
+        ),
         sa.ForeignKeyConstraint(["step_id"], ["step.id"], name=op.f("fk_attempt_step_id"), ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(
             ["tenant", "account", "subject"],
@@ -312,6 +320,7 @@ def upgrade() -> None:
         sa.Column("subject", TEXT, server_default="-", nullable=False),
         sa.Column("attempt_id", TEXT, nullable=False),
         sa.Column("name", TEXT, nullable=False),
+        sa.Column("item", TEXT, server_default=sa.text("('')"), nullable=False),
         sa.Column("artifact_id", TEXT, nullable=True),
         sa.Column("version", sa.BigInteger(), nullable=True),
         sa.Column("fields", TEXT, nullable=True),
@@ -326,7 +335,7 @@ def upgrade() -> None:
             name=op.f("fk_read_tenant_account_subject"),
             ondelete="RESTRICT",
         ),
-        sa.PrimaryKeyConstraint("attempt_id", "name", name=op.f("pk_read")),
+        sa.PrimaryKeyConstraint("attempt_id", "name", "item", name=op.f("pk_read")),
         sqlite_with_rowid=False,
     )
     with op.batch_alter_table("read", schema=None) as batch_op:
@@ -341,6 +350,7 @@ def upgrade() -> None:
         sa.Column("attempt_id", TEXT, nullable=False),
         sa.Column("position", sa.BigInteger(), nullable=False),
         sa.Column("name", TEXT, nullable=False),
+        sa.Column("continues", TEXT, nullable=True),
         sa.Column("provider", TEXT, nullable=False),
         sa.Column("model", TEXT, nullable=False),
         sa.Column("base_url", TEXT, nullable=False),
@@ -348,6 +358,7 @@ def upgrade() -> None:
         sa.Column("system", TEXT, nullable=False),
         sa.Column("left_out", TEXT, server_default=sa.text("'[]'"), nullable=False),
         sa.Column("manifest", TEXT, nullable=True),
+        sa.ForeignKeyConstraint(["continues"], ["thread.id"], name=op.f("fk_thread_continues"), ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(["attempt_id"], ["attempt.id"], name=op.f("fk_thread_attempt_id"), ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(
             ["tenant", "account", "subject", "system"],
