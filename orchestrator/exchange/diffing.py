@@ -25,6 +25,7 @@ WHOLE: Final = "$"
 ITEM_KEYS: Final = ("slug", "key", "id", "name")
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _BARE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+Mark = tuple[bool, Any]
 Kind = Literal["added", "removed", "changed", "reordered"]
 
 
@@ -52,17 +53,18 @@ def _compare(old: Any, new: Any, path: str) -> Iterator[Change]:
     elif isinstance(old, list) and isinstance(new, list):
         key = item_key(old, new)
         yield from _places(old, new, path) if key is None else _items(old, new, path, key)
-    elif not _same_scalar(old, new):
+    elif not same_scalar(old, new):
         yield Change("changed", path or WHOLE, old, new)
 
 
-def _same_scalar(old: Any, new: Any) -> bool:
+def same_scalar(old: Any, new: Any) -> bool:
+    """Whether two values that are no lists or objects count as equal: 1 and 1.0 do, 1 and true do not."""
     return isinstance(old, bool) == isinstance(new, bool) and bool(old == new)
 
 
 def _fields(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> Iterator[Change]:
     for name in [*old, *(name for name in new if name not in old)]:
-        place = _below(path, name)
+        place = below(path, name)
         if name not in new:
             yield Change("removed", place, old=old[name])
         elif name not in old:
@@ -71,7 +73,8 @@ def _fields(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> Iterat
             yield from _compare(old[name], new[name], place)
 
 
-def _below(path: str, name: str) -> str:
+def below(path: str, name: str) -> str:
+    """The path of a field."""
     if not _PLAIN.fullmatch(name):
         return f"{path}[{json.dumps(name, ensure_ascii=False)}]"
     return f"{path}.{name}" if path else name
@@ -89,13 +92,13 @@ def _places(old: Sequence[Any], new: Sequence[Any], path: str) -> Iterator[Chang
 def item_key(old: Sequence[Any], new: Sequence[Any]) -> str | None:
     """The field that tells the items of both lists apart, and that at least one item kept; None = go by position."""
     for key in ITEM_KEYS:
-        before, after = _keyed(old, key), _keyed(new, key)
+        before, after = keyed(old, key), keyed(new, key)
         if before is not None and after is not None and not before.keys().isdisjoint(after):
             return key
     return None
 
 
-def _keyed(items: Sequence[Any], key: str) -> dict[tuple[bool, Any], Any] | None:
+def keyed(items: Sequence[Any], key: str) -> dict[Mark, Any] | None:
     """The items by key; None where one has none, or two share it. A text is never the same key as a number."""
     found = {}
     for item in items:
@@ -107,11 +110,9 @@ def _keyed(items: Sequence[Any], key: str) -> dict[tuple[bool, Any], Any] | None
 
 
 def _items(old: Sequence[Any], new: Sequence[Any], path: str, key: str) -> Iterator[Change]:
-    before, after = _keyed(old, key) or {}, _keyed(new, key) or {}
+    before, after = keyed(old, key) or {}, keyed(new, key) or {}
     for mark in [*before, *(mark for mark in after if mark not in before)]:
-        value = mark[1]
-        shown = value if isinstance(value, str) and _BARE.fullmatch(value) and not value.isdecimal() else _json(value)
-        place = f"{path}[{key}={shown}]"
+        place = item_place(path, key, mark)
         if mark not in after:
             yield Change("removed", place, old=before[mark])
         elif mark not in before:
@@ -123,8 +124,11 @@ def _items(old: Sequence[Any], new: Sequence[Any], path: str, key: str) -> Itera
         yield Change("reordered", path or WHOLE, [mark[1] for mark in before], [mark[1] for mark in after])
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def item_place(path: str, key: str, mark: Mark) -> str:
+    """The path of an item of a list whose items are told apart by a key."""
+    value = mark[1]
+    bare = isinstance(value, str) and _BARE.fullmatch(value) and not value.isdecimal()
+    return f"{path}[{key}={value if bare else json.dumps(value, ensure_ascii=False)}]"
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
