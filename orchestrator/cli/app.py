@@ -53,6 +53,9 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "import": _entry("import_", "import_", "Take a file as the new version of an input or a step's artifact."),
     "export": _entry("export", "export", "Write a run as a folder with a report, or one artifact as a file."),
     "rerun": _entry("run", "rerun", "Run again from a step, as a new run that shares what is unchanged."),
+    "compare": _entry(
+        "compare", "compare", "Show what two runs, or two versions, differ in: inputs, values, prompts, model, cost."
+    ),
     "runs": _entry("show", "runs", "List the runs of this project."),
     "explain": _entry("explain", "explain", "Explain a code of orch check, such as P101; without one, list them all."),
     "schema": _entry("schema", "schema", "Print the JSON Schema of pipeline, step or artifact files."),

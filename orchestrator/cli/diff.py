@@ -44,7 +44,7 @@ def diff(state: State, old: str, new: str | None) -> int:
 
 def _ref(text: str) -> StepRef:
     if is_run(text):
-        hint = f"Whole runs cannot be compared yet. Compare one step of each: orch diff {text}/STEP OTHER/STEP."
+        hint = f"orch compare {text} OTHER compares whole runs; orch diff {text}/STEP OTHER/STEP one step of each."
         raise UsageError(f'"{text}" names a run, not the artifact of a step', hint=hint)
     return step_ref(text)
 

@@ -29,6 +29,7 @@ from orchestrator.values import (
     ThreadRecord,
     ToolCall,
     ToolOutput,
+    Usage,
 )
 
 ToolDecision = Literal["retry", "done", "tell"]
@@ -188,6 +189,42 @@ class Journal:
     tools: tuple[ToolRow, ...]
     base_head: str | None = None
     effects: tuple[EffectRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SentBlock:
+    """A block of a first request, told by the hashes of its parts. `layer` "system" is the system text."""
+
+    layer: str
+    source: str
+    parts: tuple[str, ...]
+    tokens: int
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a thread began with, without its texts. `model` is `provider:model`."""
+
+    thread: str
+    model: str
+    settings: Mapping[str, Any]
+    blocks: tuple[SentBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """The attempt behind a version: what it was made from, how its threads began, and the sums over its calls."""
+
+    attempt: int
+    manifest: Manifest | None
+    openings: tuple[Opening, ...] = ()
+    calls: int = 0
+    reasks: int = 0
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: Decimal | None = Decimal(0)
+    cost_partial: bool = False
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

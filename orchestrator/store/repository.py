@@ -7,7 +7,7 @@ of it happened. Each method that reads is one transaction. No session, row or co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from decimal import Decimal
@@ -45,6 +45,7 @@ from orchestrator.store.records import (
     EventRow,
     Fenced,
     Journal,
+    Making,
     NewRun,
     Starter,
     ToolDecision,
@@ -284,6 +285,18 @@ class Store:
     async def readers(self, artifact_id: str) -> tuple[str, ...]:
         """The steps with an attempt that read this version."""
         return await self._read(partial(artifacts.readers, artifact_id=artifact_id))
+
+    async def makings(self, artifact_ids: Collection[str]) -> Mapping[str, Making]:
+        """The attempts behind these versions, by the version's id; nothing for what no attempt made."""
+        from orchestrator.store.makings import makings
+
+        return await self._list(partial(makings, artifact_ids=artifact_ids))
+
+    async def texts(self, hashes: Collection[str]) -> Mapping[str, str]:
+        """The texts of blocks, by the hashes that `makings` gives."""
+        from orchestrator.store.makings import texts
+
+        return await self._list(partial(texts, hashes=hashes))
 
     async def edit(
         self, run_id: str, step: str, item: str | None, base_version: int, new: NewArtifact
