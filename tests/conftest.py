@@ -12,11 +12,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.database_kit import KINDS, Kind, databases
 
 if TYPE_CHECKING:
     from tests.postgres_kit import Server
+
+# No test judges by time: how long an example takes says how busy the machine is.
+settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ours")
 
 
 @pytest.fixture(scope="session", autouse=True)
