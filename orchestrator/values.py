@@ -19,6 +19,8 @@ from orchestrator.spec import Effort, Sensitivity
 # --- what the store holds ---------------------------------------------------------------------------------------------
 
 RunStatus = Literal["running", "waiting", "paused", "succeeded", "failed", "cancelled"]
+# How an attempt begins: anew if its inputs changed, anew in any case, in the thread before it, or as a loop's visit.
+Mode = Literal["", "fresh", "follow_up", "repeat"]
 AttemptState = Literal["ready", "running", "succeeded", "failed", "waiting", "cancelled", "kept", "skipped"]
 StepStatus = Literal["pending", "ready", "running", "succeeded", "failed", "waiting", "cancelled", "skipped"]
 Origin = Literal["model", "person", "function", "import", "input"]
@@ -86,11 +88,28 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Redo:
+    """What an attempt that makes a finished step anew was asked for with, and what it starts from.
+
+    `comment` is the word of the person who asked (`author`); `draft` is the step's current version with its body, and
+    `made_by` the attempt whose thread that version came from, whoever has edited it since.
+    """
+
+    mode: Mode
+    round: int = 0
+    comment: Message | None = None
+    author: str = ""
+    draft: Artifact | None = None
+    made_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What one step may look at, read in ONE transaction (S06): current heads with bodies, the conversation.
 
     `artifacts` holds the declared reads that exist; `record` holds every customer-authored input of the run, for the
-    own-words check only (nothing of it is sent unless it is read); `head` is the step's own current version, if any.
+    own-words check only (nothing of it is sent unless it is read); `head` is the step's own current version, if any;
+    `redo` is there for an attempt that somebody asked for. Its comment is no part of the conversation.
     """
 
     artifacts: Mapping[str, Artifact]
@@ -100,6 +119,7 @@ class Snapshot:
     record: Mapping[str, Artifact] = field(default_factory=dict)
     defaulted: frozenset[str] = frozenset()
     head: ArtifactVersion | None = None
+    redo: Redo | None = None
 
 
 # --- what is chosen ---------------------------------------------------------------------------------------------------
@@ -353,7 +373,10 @@ Rung = Literal["chain", "replay", "compact"]
 
 @dataclass(frozen=True, slots=True)
 class ThreadRecord:
-    """A thread as minted: what replay must resend unchanged. Bodies go to the content table by hash."""
+    """A thread as minted: what replay must resend unchanged. Bodies go to the content table by hash.
+
+    `continues` is the thread whose chain this one goes on from (a follow-up): replay sends that one's items first.
+    """
 
     id: str
     name: str
@@ -363,6 +386,7 @@ class ThreadRecord:
     prompt: Prompt
     settings: Mapping[str, Any]
     left_out: tuple[LeftOut, ...] = ()
+    continues: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,7 +474,8 @@ class NewArtifact:
 class Dispatch:
     """A right to claim: one attempt of one step under one token, allocated by the transaction that made it ready.
 
-    `snapshot` is what the step reads, where that very transaction has claimed it too; then it is running already.
+    `mode` says how it begins. `snapshot` is what the step reads, where that very transaction has claimed it too; then
+    it is running already.
     """
 
     run_id: str
@@ -460,6 +485,7 @@ class Dispatch:
     number: int
     token: int
     interrupted: bool = False
+    mode: Mode = ""
     snapshot: Snapshot | None = field(default=None, compare=False, repr=False)
 
 

@@ -11,20 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.store import json_text, workers
-from orchestrator.store.claims import new_attempt
+from orchestrator.store.claims import Asked, new_attempt
 from orchestrator.store.content import put
 from orchestrator.store.creation import STEP, children_of, rows_of
 from orchestrator.store.records import AdoptPlan, NewStep, RunBusy
 from orchestrator.store.runs import lock
 from orchestrator.store.sql import Sql, Tx
-from orchestrator.values import Dispatch, ErrorRecord, RunStatus
+from orchestrator.values import Dispatch, ErrorRecord, Mode, RunStatus
 
 _OWNERS = Sql(
     "SELECT DISTINCT a.owner FROM step s JOIN attempt a ON a.id = s.attempt_id"
     " WHERE s.run_id = :run AND a.state = 'running' AND a.owner <> '' AND {scope:s} AND {scope:a}"
 )
 _STATES = Sql(
-    "SELECT s.name, s.item, s.id, s.head_id, s.stale, a.id, a.state, a.number, a.token, a.manifest IS NOT NULL"
+    "SELECT s.name, s.item, s.id, s.head_id, s.stale, a.id, a.state, a.number, a.token, a.manifest IS NOT NULL,"
+    " a.mode, a.round, a.message_id"
     " FROM step s LEFT JOIN attempt a ON a.id = s.attempt_id AND {scope:a} WHERE s.run_id = :run AND {scope:s}"
 )
 _ADOPT_STEP = Sql(
@@ -64,6 +65,13 @@ class _State:
     number: int | None
     token: int | None
     begun: int
+    mode: Mode | None = None
+    round: int | None = None
+    message_id: str | None = None
+
+    @property
+    def asked(self) -> Asked:
+        return Asked(self.mode or "", self.round or 0, self.message_id)
 
     @property
     def met(self) -> bool:
@@ -150,11 +158,13 @@ def _dispatch(
     if interrupted or (state.state == "ready" and not unmet[_key(step)]):
         tx.run(_GO_ON if interrupted else _AGAIN, id=state.attempt_id, owner=worker, now=tx.now)
         number, token = state.number or 1, (state.token or 0) + 1
-        return Dispatch(run_id, step.name, step.item, str(state.attempt_id), number, token, interrupted)
+        mode = state.asked.mode
+        return Dispatch(run_id, step.name, step.item, str(state.attempt_id), number, token, interrupted, mode)
     to_do = state.state in ("failed", "cancelled") or (state.state is None and state.head_id is None) or state.stale
     if unmet[_key(step)] or not to_do or state.state == "waiting":
         return None
-    return new_attempt(tx, run_id, state.id, step.name, step.item or "", (state.number or 0) + 1)
+    number = (state.number or 0) + 1
+    return new_attempt(tx, run_id, state.id, step.name, step.item or "", number, asked=state.asked)
 
 
 def release(tx: Tx, run_id: str, worker: str, status: RunStatus, error: ErrorRecord | None) -> None:

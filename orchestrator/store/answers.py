@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from orchestrator.errors import UsageError
 from orchestrator.store import artifacts, json_text, runs
+from orchestrator.store.claims import Asked
 from orchestrator.store.commits import ATTEMPT, SET_STATE, accept, named_step
 from orchestrator.store.content import put
 from orchestrator.store.records import ToolDecision
@@ -41,7 +42,7 @@ def settle(tx: Tx, run_id: str, name: str, keep: Literal["head", "draft"]) -> tu
     step = named_step(tx, run_id, name, None)
     if step.draft_id is None or step.attempt_id is None:
         raise UsageError(f"{name} has no draft that waits for a decision", hint="`orch show RUN` shows what waits")
-    _, number, token, redo = tx.all(ATTEMPT, attempt=step.attempt_id)[0]
+    _, number, token, redo, *asked = tx.all(ATTEMPT, attempt=step.attempt_id)[0]
     dispatch = Dispatch(run_id, name, None, step.attempt_id, number, token)
     tx.run(SET_STATE, attempt=step.attempt_id, state="succeeded", error=None)
     moved: tuple[str, ...] = ()
@@ -51,7 +52,8 @@ def settle(tx: Tx, run_id: str, name: str, keep: Literal["head", "draft"]) -> tu
     head = step.draft_id if keep == "draft" else step.head_id
     if head is None:
         raise UsageError(f"{name} has no version besides its draft", hint="keep the draft")
-    return accept(tx, dispatch, step, head, step.last_version, moved, json_text.load(step.children), redo)
+    children = json_text.load(step.children)
+    return accept(tx, dispatch, step, head, step.last_version, moved, children, redo, Asked(*asked))
 
 
 def decide_tool(tx: Tx, run_id: str, tool_id: str, decision: ToolDecision, output: str | None) -> None:

@@ -34,7 +34,9 @@ _FENCE = Sql(
     "UPDATE attempt SET token = token WHERE id = :attempt AND token = :token AND state = 'running' AND owner <> ''"
     " AND {scope} RETURNING manifest"
 )
-_THREAD = insert("thread", "id attempt_id position name provider model base_url settings system left_out manifest")
+_THREAD = insert(
+    "thread", "id attempt_id position name continues provider model base_url settings system left_out manifest"
+)
 _THREADS = Sql("SELECT COUNT(*) FROM thread WHERE attempt_id = :attempt AND {scope}")
 _BLOCK = insert(
     "block",
@@ -120,6 +122,7 @@ def write_thread(tx: Tx, dispatch: Dispatch, thread: ThreadRecord, manifest: str
         attempt_id=dispatch.attempt_id,
         position=position,
         name=thread.name,
+        continues=thread.continues,
         provider=thread.provider,
         model=thread.model,
         base_url=thread.base_url,

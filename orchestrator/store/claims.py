@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.ids import uuid7
 from orchestrator.store import calls, json_text, runs
 from orchestrator.store.records import Claim, Fenced, Starter
 from orchestrator.store.snapshots import reading
 from orchestrator.store.sql import Sql, Tx, insert
-from orchestrator.values import Dispatch, Manifest
+from orchestrator.values import Dispatch, Manifest, Mode
 
 _CLAIM = Sql(
     """
@@ -33,7 +33,8 @@ _MANIFEST = Sql("SELECT manifest FROM attempt WHERE id = :attempt AND {scope}")
 _FORGET_READS = Sql("DELETE FROM read WHERE attempt_id = :attempt AND {scope}")
 _NEW = insert(
     "attempt",
-    "id step_id number token claimed_token state owner redo started_at claimed_at inputs_hash base_head manifest",
+    "id step_id number token claimed_token state owner redo mode round message_id started_at claimed_at"
+    " inputs_hash base_head manifest",
 )
 _NEWEST = Sql("UPDATE step SET attempt_id = :attempt WHERE id = :step AND {scope}")
 _READ = insert("read", "attempt_id name artifact_id version fields hash")
@@ -69,6 +70,19 @@ def claim(tx: Tx, claim: Claim) -> None:
         calls.write_sent(tx, dispatch, claim.sent, claim.thread)
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How an attempt begins, and on whose word: see `tables.Attempt`. One that is made because the one before it was
+    stopped, or failed, is asked for the same."""
+
+    mode: Mode = ""
+    round: int = 0
+    message_id: str | None = None
+
+
+ORDINARY: Final = Asked()
+
+
 def new_attempt(
     tx: Tx,
     run_id: str,
@@ -78,11 +92,12 @@ def new_attempt(
     number: int,
     *,
     redo: int = 0,
+    asked: Asked = ORDINARY,
     starter: Starter | None = None,
 ) -> Dispatch:
     """An attempt of the step, now its newest, with the right (token 1) to claim it; or claimed, if the starter will."""
-    dispatch = Dispatch(run_id, name, item or None, uuid7(), number, 1)
-    (dispatch,) = new_attempts(tx, [NewAttempt(dispatch, step_id, redo)], starter)
+    dispatch = Dispatch(run_id, name, item or None, uuid7(), number, 1, mode=asked.mode)
+    (dispatch,) = new_attempts(tx, [NewAttempt(dispatch, step_id, redo, asked)], starter)
     tx.run(_NEWEST, attempt=dispatch.attempt_id, step=step_id)
     return dispatch
 
@@ -94,6 +109,7 @@ class NewAttempt:
     dispatch: Dispatch
     step_id: str
     redo: int = 0
+    asked: Asked = ORDINARY
 
 
 def new_attempts(tx: Tx, new: Sequence[NewAttempt], starter: Starter | None) -> tuple[Dispatch, ...]:
@@ -122,6 +138,9 @@ def _row(tx: Tx, new: NewAttempt, claim: Claim | None) -> dict[str, Any]:
         "state": "running" if claim else "ready",
         "owner": claim.worker if claim else "",
         "redo": new.redo,
+        "mode": new.asked.mode,
+        "round": new.asked.round,
+        "message_id": new.asked.message_id,
         "started_at": tx.now if claim else None,
         "claimed_at": tx.now if claim else None,
         "inputs_hash": claim.manifest.inputs_hash if claim else None,

@@ -13,7 +13,7 @@ from typing import Literal
 
 from orchestrator.errors import UsageError
 from orchestrator.store import artifacts, calls, json_text, runs
-from orchestrator.store.claims import new_attempt
+from orchestrator.store.claims import ORDINARY, Asked, new_attempt
 from orchestrator.store.records import Fenced, Starter
 from orchestrator.store.sql import Sql, Tx
 from orchestrator.values import AttemptState, Commit, CommitResult, Dispatch, DoneCall, ErrorRecord, Event
@@ -23,10 +23,9 @@ UPDATE attempt SET state = :state, error = :error, ended_at = :now,
     running_us = running_us + CASE WHEN :now > claimed_at THEN :now - claimed_at ELSE 0 END
 WHERE id = :attempt AND token = :token AND {scope}
 """
-_END = Sql(_END_SET + "AND state = 'running' AND owner <> '' RETURNING step_id, redo, base_head")
-_UNFINISHED = Sql(
-    _END_SET + "AND (state = 'ready' OR (state = 'running' AND owner <> '')) RETURNING step_id, redo, base_head"
-)
+_ENDED = "RETURNING step_id, redo, base_head, mode, round, message_id"
+_END = Sql(_END_SET + f"AND state = 'running' AND owner <> '' {_ENDED}")
+_UNFINISHED = Sql(_END_SET + f"AND (state = 'ready' OR (state = 'running' AND owner <> '')) {_ENDED}")
 SET_STATE = Sql("UPDATE attempt SET state = :state, error = :error WHERE id = :attempt AND {scope}")
 _STEP = Sql(
     """
@@ -47,7 +46,7 @@ _RELEASE = Sql(
     "UPDATE step SET unmet = unmet - 1 WHERE run_id = :run AND name = :name AND {scope}"
     " RETURNING id, item, unmet, kind, attempt_id, head_id"
 )
-ATTEMPT = Sql("SELECT state, number, token, redo FROM attempt WHERE id = :attempt AND {scope}")
+ATTEMPT = Sql("SELECT state, number, token, redo, mode, round, message_id FROM attempt WHERE id = :attempt AND {scope}")
 _RAISE = Sql("UPDATE attempt SET token = token + 1 WHERE id = :attempt AND {scope}")
 
 
@@ -58,6 +57,7 @@ class _Ended:
     step_id: str
     redo: int
     base_head: str | None
+    asked: Asked
 
 
 def _end(tx: Tx, dispatch: Dispatch, state: AttemptState, error: ErrorRecord | None = None, sql: Sql = _END) -> _Ended:
@@ -72,7 +72,8 @@ def _end(tx: Tx, dispatch: Dispatch, state: AttemptState, error: ErrorRecord | N
     )
     if row is None:
         raise Fenced(f"{dispatch.step}: attempt {dispatch.number} was taken over or has ended")
-    return _Ended(*row)
+    step_id, redo, base_head, *asked = row
+    return _Ended(step_id, redo, base_head, Asked(*asked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def commit(tx: Tx, commit: Commit, starter: Starter | None) -> CommitResult:
     )
     moved = artifacts.moved(tx, dispatch.run_id, dispatch.attempt_id)
     starter = starter if locked.status == "running" else None
-    ready = accept(tx, dispatch, step, artifact_id, version, moved, commit.children, ended.redo, starter)
+    ready = accept(tx, dispatch, step, artifact_id, version, moved, commit.children, ended.redo, ended.asked, starter)
     return CommitResult("moved" if moved else "committed", version, artifact_id, ready, moved)
 
 
@@ -165,6 +166,7 @@ def accept(
     moved: tuple[str, ...],
     children: Sequence[str],
     redo: int,
+    asked: Asked = ORDINARY,
     starter: Starter | None = None,
 ) -> tuple[Dispatch, ...]:
     """Make a version the head, and dispatch what follows from that: the children, or once more this step itself."""
@@ -184,7 +186,10 @@ def accept(
     if not again:
         return ()
     number = dispatch.number + 1
-    return (new_attempt(tx, dispatch.run_id, step.id, step.name, step.item, number, redo=1, starter=starter),)
+    next_one = new_attempt(
+        tx, dispatch.run_id, step.id, step.name, step.item, number, redo=1, asked=asked, starter=starter
+    )
+    return (next_one,)
 
 
 def _release(tx: Tx, run_id: str, children: Sequence[str], starter: Starter | None) -> tuple[Dispatch, ...]:
@@ -211,12 +216,13 @@ def _start(
     """A dispatch for a step whose parents are all met, if it has work to do."""
     if attempt_id is None:
         return None if head_id else new_attempt(tx, run_id, step_id, name, item, 1, starter=starter)
-    state, number, token, _ = tx.all(ATTEMPT, attempt=attempt_id)[0]
+    state, number, token, _, *rest = tx.all(ATTEMPT, attempt=attempt_id)[0]
+    asked = Asked(*rest)
     if state == "ready":
         tx.run(_RAISE, attempt=attempt_id)
-        return Dispatch(run_id, name, item or None, attempt_id, number, token + 1)
+        return Dispatch(run_id, name, item or None, attempt_id, number, token + 1, mode=asked.mode)
     if state in ("failed", "cancelled"):
-        return new_attempt(tx, run_id, step_id, name, item, number + 1, starter=starter)
+        return new_attempt(tx, run_id, step_id, name, item, number + 1, asked=asked, starter=starter)
     return None
 
 
@@ -248,4 +254,5 @@ def restart(tx: Tx, dispatch: Dispatch, reason: str) -> Dispatch:
     ended = _end(tx, dispatch, "cancelled", ErrorRecord("restarted", reason), _UNFINISHED)
     runs.write_events(tx, dispatch.run_id, locked, [Event("step.restarted", data={"reason": reason})], dispatch)
     step = _step(tx, ended.step_id)
-    return new_attempt(tx, dispatch.run_id, step.id, step.name, step.item, dispatch.number + 1, redo=ended.redo)
+    number = dispatch.number + 1
+    return new_attempt(tx, dispatch.run_id, step.id, step.name, step.item, number, redo=ended.redo, asked=ended.asked)

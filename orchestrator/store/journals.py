@@ -38,11 +38,12 @@ def journal(reading: Reading, attempt_id: str) -> Journal:
         raise UsageError(f"attempt {attempt_id} not found")
     manifest = json_text.load_manifest(attempt.manifest) if attempt.manifest else None
     reads = session.exec(reading.rows(t.Read).where(t.Read.attempt_id == attempt_id).order_by(t.Read.name)).all()
-    threads = session.exec(
+    own = session.exec(
         reading.rows(t.Thread).where(t.Thread.attempt_id == attempt_id).order_by(col(t.Thread.position))
     ).all()
-    own = col(t.Call.thread_id).in_([thread.id for thread in threads])
-    calls = session.exec(reading.rows(t.Call).where(own).order_by(t.Call.thread_id, col(t.Call.seq))).all()
+    threads = [*own, *_earlier(reading, own)]
+    of_these = col(t.Call.thread_id).in_([thread.id for thread in threads])
+    calls = session.exec(reading.rows(t.Call).where(of_these).order_by(t.Call.thread_id, col(t.Call.seq))).all()
     asked = col(t.ToolCall.call_id).in_([call.id for call in calls])
     tools = session.exec(reading.rows(t.ToolCall).where(asked).order_by(t.ToolCall.id)).all()
     effects = session.exec(
@@ -54,10 +55,7 @@ def journal(reading: Reading, attempt_id: str) -> Journal:
         attempt=attempt_row(attempt),
         manifest=manifest,
         reads=tuple(ReadRecord(r.name, r.artifact_id, r.version, json_text.names(r.fields), r.hash) for r in reads),
-        threads=tuple(
-            _thread(row, blocks.get(row.id, ()), [c for c in calls if c.thread_id == row.id], manifest, bodies)
-            for row in threads
-        ),
+        threads=_threads(own, threads, blocks, calls, manifest, bodies),
         tools=tuple(_tool(row, bodies) for row in tools),
         base_head=attempt.base_head,
         effects=tuple(
@@ -65,6 +63,34 @@ def journal(reading: Reading, attempt_id: str) -> Journal:
             for row in effects
         ),
     )
+
+
+def _earlier(reading: Reading, threads: Sequence[t.Thread]) -> list[t.Thread]:
+    """The threads that these go on from, and those that they went on from, newest first."""
+    found: list[t.Thread] = []
+    wanted = [thread.continues for thread in threads if thread.continues]
+    while wanted:
+        rows = list(reading.session.exec(reading.rows(t.Thread).where(col(t.Thread.id).in_(wanted))))
+        found += rows
+        wanted = [row.continues for row in rows if row.continues]
+    return found
+
+
+def _threads(
+    own: Sequence[t.Thread],
+    threads: Sequence[t.Thread],
+    blocks: Mapping[str, Sequence[t.Block]],
+    calls: Sequence[t.Call],
+    manifest: Manifest | None,
+    bodies: Mapping[str, bytes],
+) -> tuple[ThreadJournal, ...]:
+    """The attempt's own threads, each with those it goes on from."""
+    made: dict[str, ThreadJournal] = {}
+    for row in reversed(threads):  # an earlier one before the one that continues it
+        sent = [call for call in calls if call.thread_id == row.id]
+        attempts = manifest if row in own else None
+        made[row.id] = _thread(row, blocks.get(row.id, ()), sent, attempts, bodies, made.get(row.continues or ""))
+    return tuple(made[row.id] for row in own)
 
 
 def _blocks(reading: Reading, threads: Sequence[t.Thread]) -> Mapping[str, Sequence[t.Block]]:
@@ -101,6 +127,7 @@ def _thread(
     calls: Sequence[t.Call],
     attempts: Manifest | None,
     bodies: Mapping[str, bytes],
+    continues: ThreadJournal | None,
 ) -> ThreadJournal:
     manifest = json_text.load_manifest(row.manifest) if row.manifest else attempts or Manifest(())
     prompt = Prompt(bodies[row.system].decode(), tuple(_block(block, bodies) for block in blocks), manifest)
@@ -115,6 +142,7 @@ def _thread(
         prompt=prompt,
         left_out=json_text.load_left_out(row.left_out),
         calls=tuple(_call(call, bodies, opening) for call in calls),
+        continues=continues,
     )
 
 

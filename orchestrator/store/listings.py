@@ -69,4 +69,6 @@ def attempt_row(row: t.Attempt) -> AttemptRow:
         error=json_text.load_error(row.error),
         started_at=row.started_at,
         ended_at=row.ended_at,
+        mode=cast(Any, row.mode),
+        round=row.round,
     )

@@ -39,11 +39,13 @@ def add(
     run_id: str | None = None,
     step: str | None = None,
     sensitivity: Sensitivity = "internal",
+    message_id: str | None = None,
 ) -> Message:
+    """One more line; `message_id` is given by whoever will refer to it."""
     seq = tx.all(_COUNT, id=session_id)[0][0]
     tx.run(
         _ADD,
-        id=uuid7(),
+        id=message_id or uuid7(),
         session_id=session_id,
         seq=seq,
         kind=kind,

@@ -21,6 +21,7 @@ from orchestrator.values import (
     Event,
     LeftOut,
     Manifest,
+    Mode,
     NewArtifact,
     Prompt,
     ReadRecord,
@@ -125,7 +126,8 @@ class Starter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
-    """One attempt as stored. `redo` is 1 for the one automatic repetition after an input moved (S06)."""
+    """One attempt as stored. `redo` is 1 for the one automatic repetition after an input moved (S06). `mode` says how
+    it begins; `round` counts the visits of a review or a loop, from 0."""
 
     id: str
     number: int
@@ -137,11 +139,14 @@ class AttemptRow:
     error: ErrorRecord | None
     started_at: datetime | None
     ended_at: datetime | None
+    mode: Mode = ""
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadJournal:
-    """A thread as recorded: replay sends these very texts again, nothing is rendered anew (S13)."""
+    """A thread as recorded: replay sends these very texts again, nothing is rendered anew (S13). `continues` is the
+    thread before it, of an earlier attempt, whose items it holds ahead of its own."""
 
     id: str
     name: str
@@ -152,6 +157,13 @@ class ThreadJournal:
     prompt: Prompt
     left_out: tuple[LeftOut, ...]
     calls: tuple[CallRow, ...]
+    continues: ThreadJournal | None = None
+
+    @property
+    def before(self) -> tuple[CallRow, ...]:
+        """The calls of the threads that this one goes on from, oldest first."""
+        earlier = self.continues
+        return () if earlier is None else (*earlier.before, *earlier.calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from orchestrator.store import (
     creation,
     messages,
     overview,
+    redo,
     runs,
     snapshots,
     workers,
@@ -63,6 +64,7 @@ from orchestrator.values import (
     Event,
     Manifest,
     Message,
+    Mode,
     NewArtifact,
     RunRow,
     RunStatus,
@@ -165,9 +167,26 @@ class Store:
 
     # --- one step ---
 
-    async def snapshot(self, run_id: str, step: str, item: str | None, reads: Sequence[str], messages: int) -> Snapshot:
-        """What the step may look at now, from one transaction."""
-        work = partial(snapshots.snapshot, run_id=run_id, step=step, item=item, reads=reads, messages=messages)
+    async def snapshot(
+        self,
+        run_id: str,
+        step: str,
+        item: str | None,
+        reads: Sequence[str],
+        messages: int,
+        redone_by: str | None = None,
+    ) -> Snapshot:
+        """What the step may look at now, from one transaction. `redone_by` is the attempt that looks, where somebody
+        asked for it (its dispatch has a mode)."""
+        work = partial(
+            snapshots.snapshot,
+            run_id=run_id,
+            step=step,
+            item=item,
+            reads=reads,
+            messages=messages,
+            redone_by=redone_by,
+        )
         return await self._read(work)
 
     async def claim(self, claim: Claim) -> bool:
@@ -239,6 +258,13 @@ class Store:
             return await self._write("restart", partial(commits.restart, dispatch=dispatch, reason=reason))
         except Fenced:
             return None
+
+    async def redo(
+        self, run_id: str, step: str, item: str | None, mode: Mode, comment: str | None, author: str
+    ) -> Dispatch:
+        """Ask for a finished step to be made anew, with a person's word; see `store.redo`. Raises UsageError."""
+        work = partial(redo.redo, run_id=run_id, name=step, item=item, mode=mode, comment=comment, author=author)
+        return await self._write("redo", work)
 
     async def cancel_attempt(self, dispatch: Dispatch) -> bool:
         """Cancel an attempt that has not ended; False where it has, or is not ours any more."""

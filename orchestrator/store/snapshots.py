@@ -8,7 +8,7 @@ from typing import Final
 from orchestrator.errors import UsageError
 from orchestrator.store.artifacts import COLUMN_COUNT, COLUMNS, version_row
 from orchestrator.store.sql import Row, Sql, Tx
-from orchestrator.values import Artifact, ArtifactVersion, Message, Snapshot
+from orchestrator.values import Artifact, ArtifactVersion, Message, Redo, Snapshot
 
 _RUN = Sql(
     "SELECT r.session_id, m.seq, m.message, s.last_message FROM run r JOIN session s ON s.id = r.session_id"
@@ -27,27 +27,64 @@ _HEAD = Sql(
 )
 _MESSAGES = Sql(
     "SELECT seq, role, message, step, run_id, sensitivity FROM message"
-    " WHERE session_id = :session AND seq <> :own AND {scope} ORDER BY seq DESC LIMIT :limit"
+    " WHERE session_id = :session AND seq <> :own AND seq <> :comment AND {scope} ORDER BY seq DESC LIMIT :limit"
 )
+_ASKED = Sql(
+    "SELECT t.mode, t.round, m.author, m.seq, m.role, m.message, m.step, m.run_id, m.sensitivity FROM attempt t"
+    " LEFT JOIN message m ON m.id = t.message_id AND {scope:m} WHERE t.id = :attempt AND {scope:t}"
+)
+_DRAFT = Sql(f"SELECT {COLUMNS}, c.body, a.attempt_id {_JOINED} AND s.name = :name AND s.item = :item")
 
 
-def snapshot(tx: Tx, run_id: str, step: str, item: str | None, reads: Sequence[str], messages: int) -> Snapshot:
-    """The heads of the declared reads, the inputs, and the newest `messages` lines besides the run's own message."""
+def snapshot(
+    tx: Tx,
+    run_id: str,
+    step: str,
+    item: str | None,
+    reads: Sequence[str],
+    messages: int,
+    redone_by: str | None = None,
+) -> Snapshot:
+    """The heads of the declared reads, the inputs, and the newest `messages` lines besides the run's own message.
+
+    `redone_by` is the attempt that looks, where it was asked for: it is also told with what, and what there is to
+    change.
+    """
     run = tx.one(_RUN, run=run_id)
     if run is None:
         raise UsageError(f"run {run_id} not found", hint="`orch runs` lists the runs of this project")
     session_id, own, message, last = run
     inputs = tx.all(_INPUTS, run=run_id)
     record = {row[2]: _artifact(row) for row in inputs}
-    lines = tx.all(_MESSAGES, session=session_id, own=own or 0, limit=messages) if messages and last else []
+    redo = _redo(tx, run_id, step, item, redone_by) if redone_by is not None else None
+    comment = redo.comment.seq if redo and redo.comment else 0
+    told = {"session": session_id, "own": own or 0, "comment": comment, "limit": messages}
+    lines = tx.all(_MESSAGES, **told) if messages and last else []
     return Snapshot(
         artifacts={name: found for name in reads if (found := record.get(name) or _read(tx, run_id, name))},
         conversation=tuple(Message(*line) for line in reversed(lines)),
-        conversation_total=last - (own is not None),
+        conversation_total=last - (own is not None) - (comment > 0),
         message=message,
         record=record,
         defaulted=frozenset(row[2] for row in inputs if row[-1]),
         head=_head(tx, run_id, step, item),
+        redo=redo,
+    )
+
+
+def _redo(tx: Tx, run_id: str, step: str, item: str | None, attempt_id: str) -> Redo | None:
+    asked = tx.one(_ASKED, attempt=attempt_id)
+    if asked is None:
+        return None
+    mode, round_, author, *message = asked
+    draft = tx.one(_DRAFT, run=run_id, name=step, item=item or "")
+    return Redo(
+        mode=mode,
+        round=round_,
+        comment=Message(*message) if author is not None else None,
+        author=author or "",
+        draft=_artifact(draft) if draft else None,
+        made_by=draft[-1] if draft else None,
     )
 
 

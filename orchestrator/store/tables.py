@@ -247,8 +247,9 @@ class Attempt(Scoped, table=True):
     """One execution of a step. `token` is the right to it, raised by each dispatch, `claimed_token` the last used.
 
     `running_us` adds up the time it was worked on, without the gaps between a crash and its resume. `mode` says how it
-    begins: anew if its inputs changed (empty), `fresh` in any case, or as a `follow_up` in the thread before it.
-    `message_id` is the person's word that asked for it, `round` counts the visits of a review or a loop.
+    begins: anew if its inputs changed (empty), `fresh` in any case, as a `follow_up` in the thread before it, or as a
+    further visit of a loop (`repeat`). `message_id` is the person's word that asked for it, `round` counts the visits
+    of a review or a loop.
     """
 
     __tablename__ = "attempt"
