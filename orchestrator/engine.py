@@ -74,17 +74,34 @@ async def open_services(
     `observer` hears of each write of the store, before and after (see `open_store`).
     """
     clock = clock or SystemClock()
+    hear = _without_secrets(listener, settings.secret_values())
     store = open_store(
-        db or settings.db, scope or Scope(), clock=clock, secrets=settings.secret_values(), observer=observer
+        db or settings.db,
+        scope or Scope(),
+        clock=clock,
+        secrets=settings.secret_values(),
+        observer=observer,
+        waiting=_said_by(asyncio.get_running_loop(), hear),
     )
     providers = providers or Providers(project, settings)
     try:
         worker = await store.register_worker()
-        hear = _without_secrets(listener, settings.secret_values())
         yield Services(project, settings, store, providers, providers.prices(), clock, hear, worker)
     finally:
         await providers.close()
         await store.close()
+
+
+def _said_by(loop: asyncio.AbstractEventLoop, hear: Callable[[Event], None]) -> Callable[[float], None]:
+    """Turns a long wait for the database, met in the thread that writes, into an event on the loop."""
+
+    def waiting(seconds: float) -> None:
+        text = f"the database is locked by another process; waiting for it, up to {seconds:.0f} s more"
+        event = Event("store.waiting", data={"message": text, "seconds": round(seconds, 1)})
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            loop.call_soon_threadsafe(hear, event)
+
+    return waiting
 
 
 def _without_secrets(listener: Callable[[Event], None], secrets: Sequence[str]) -> Callable[[Event], None]:

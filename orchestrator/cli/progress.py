@@ -115,6 +115,9 @@ class Progress(AbstractContextManager["Progress"]):
         line = visible(" · ".join(parts), one_line=True)
         show(self.out, Text.assemble((f"run {data.get('number')}", "bold"), f" · {line}"))
 
+    def _on_store_waiting(self, event: Event) -> None:
+        show(self.out, f"  {visible(str(event.data['message']), one_line=True)}")
+
     # --- a step -------------------------------------------------------------------------------------------------------
 
     def _key(self, event: Event) -> str:

@@ -87,8 +87,12 @@ def open_desk(state: State) -> Desk:
     return Desk(state, require_trust(state, project, settings), settings)
 
 
-def ignore(event: Event) -> None:
-    """A listener for commands that show no progress."""
+def warn(event: Event) -> None:
+    """A listener for commands that show no progress: they tell of nothing but a wait for somebody else."""
+    from orchestrator.cli.terminal import console, show, visible
+
+    if event.kind == "store.waiting":
+        show(console(stderr=True), visible(str(event.data["message"]), one_line=True))
 
 
 class NoRuns(UsageError):
@@ -96,7 +100,7 @@ class NoRuns(UsageError):
 
 
 @asynccontextmanager
-async def services(desk: Desk, listener: Callable[[Event], None] = ignore) -> AsyncIterator[Services]:
+async def services(desk: Desk, listener: Callable[[Event], None] = warn) -> AsyncIterator[Services]:
     """Everything the engine works with, opened for one command."""
     from orchestrator.engine import open_services
 

@@ -34,12 +34,16 @@ def open_store(
     busy_timeout: float = 30.0,
     create: bool = True,
     observer: Callable[[str], None] | None = None,
+    waiting: Callable[[float], None] = lambda seconds: None,
 ) -> Store:
     """Open the database `sqlite:///path` or `postgresql://…` for one scope, making or migrating its tables if need be.
 
     `secrets` are values that must never be stored (S29). The timeouts, in seconds, are for locks that other programs
     hold and for servers that do not answer: while opening, and while writing. `synchronous` is SQLite's; a server has
     settings of its own. With `create` False a database that is not there yet is not made.
+
+    `waiting` is told, once for each write that has waited two seconds for another process to let go of a SQLite file,
+    for how many more seconds it will; it is called in the thread that waits, and must not block.
 
     `observer` hears `method:begin` and `method:committed` around each write; what it raises stops the writer, as the
     end of the process would.
@@ -51,7 +55,7 @@ def open_store(
     from orchestrator.store.opening import open_database
     from orchestrator.store.repository import Store
 
-    options = Opening(synchronous, opening_timeout, busy_timeout, create)
+    options = Opening(synchronous, opening_timeout, busy_timeout, create, waiting)
     opened = open_database(url, scope, clock or SystemClock(), secrets, options)
     return Store(opened, url, observer)
 

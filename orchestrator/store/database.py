@@ -25,13 +25,14 @@ MakeTx = Callable[[Cursor], Tx]
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How to open: SQLite's `synchronous`; seconds for what other programs hold while opening, and while writing; and
-    whether a database that is not there is made."""
+    """How to open: SQLite's `synchronous`; seconds for what other programs hold while opening, and while writing;
+    whether a database that is not there is made; and who hears of a long wait (see `open_store`)."""
 
     synchronous: Literal["FULL", "NORMAL"]
     opening_timeout: float
     busy_timeout: float
     create: bool = True
+    waiting: Callable[[float], None] = lambda seconds: None
 
 
 def missing(place: str) -> StoreError:

@@ -58,9 +58,8 @@ class Embedded:
                 _prepare(self.path)
                 migrate.bring_up_to_date(self._writes, self.path, now)
                 _check_writable(self.path)
-                self.connection = sqlite.WriteConnection(
-                    self._writes.raw_connection(), self.path, migrate.HEAD, synchronous, options.busy_timeout, make
-                )
+                pooled = self._writes.raw_connection()
+                self.connection = sqlite.WriteConnection(pooled, self.path, migrate.HEAD, options, make)
         except BaseException:
             self._dispose()
             raise

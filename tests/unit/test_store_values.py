@@ -99,7 +99,7 @@ def test_S29_looking_for_a_key_takes_time_in_proportion(piece: str) -> None:
     text = piece * (200_000 // len(piece))
     begun = time.process_time()
     assert Scrubber([KEY]).text(text) == text
-    assert time.process_time() - begun < 1
+    assert time.process_time() - begun < 5
 
 
 def test_S29_data_is_scrubbed_down_to_its_keys() -> None:

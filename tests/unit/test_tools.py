@@ -8,7 +8,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from datetime import date
 from typing import Annotated, Any, Literal
@@ -250,11 +249,9 @@ def test_async_tools_are_awaited() -> None:
 def test_timeout_is_an_answer_and_says_that_it_may_have_happened() -> None:
     async def slow() -> None:
         """Doc."""
-        await asyncio.sleep(30)
+        await asyncio.sleep(3600)  # far longer than a test may take
 
-    started = time.monotonic()
     outcome = call(slow, {}, timeout=0.05)
-    assert time.monotonic() - started < 5
     assert outcome.is_error
     assert outcome.output == "slow did not answer within 0.05 s; it may still have taken effect."
     assert outcome.data["error"] == "timeout"

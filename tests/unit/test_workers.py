@@ -7,7 +7,6 @@ import contextvars
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -59,13 +58,11 @@ def test_a_function_that_still_runs_does_not_keep_the_process_alive() -> None:
         "from orchestrator.workers import run_blocking\n"
         "async def main():\n"
         "    try:\n"
-        "        await asyncio.wait_for(run_blocking(time.sleep, 60), 0.05)\n"
+        "        await asyncio.wait_for(run_blocking(time.sleep, 3600), 0.05)\n"
         "    except TimeoutError:\n"
         "        print('gave up')\n"
         "asyncio.run(main())\n"
     )
-    started = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "gave up\n"
     assert done.stderr == ""
-    assert time.monotonic() - started < 30

