@@ -14,6 +14,7 @@ from typing import Any
 
 from orchestrator.bodies.asking import (
     AtOnce,
+    Restarted,
     Services,
     StoreRecorder,
     Walk,
@@ -66,16 +67,18 @@ async def run_step(services: Services, graph: Graph, run: RunRow, dispatch: Disp
     """
     walk = Walk(services, graph, run, graph.steps[dispatch.step], dispatch)
     try:
-        async with asyncio.timeout(walk.step.timeout):
+        async with asyncio.timeout(walk.seconds_left):
             if walk.step.kind == "llm":
                 return await _model_step(walk)
             return await (_body_step(walk) if walk.step.asks else _python_step(walk))
     except Fenced:
         return ()
+    except Restarted as restarted:
+        return await run_step(services, graph, run, restarted.dispatch)
     except TimeoutError:
         limit = StepFailed(
             f"{walk.step.name} ran longer than its timeout of {walk.step.timeout:g} s",
-            hint="raise `timeout` on the step; what was paid is kept, `orch resume` goes on",
+            hint="raise `timeout` on the step, then `orch resume` runs it again; finished steps are kept",
             code="timeout",
         )
         return await _failed(walk, limit, None)
@@ -116,7 +119,7 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
     now = manifest_now(step, snapshot)
     journal = await services.store.journal(dispatch.attempt_id) if dispatch.interrupted else None
     if journal is not None and journal.manifest is not None and journal.manifest.inputs_hash != now.inputs_hash:
-        return await _model_step(await restart(walk, journal.manifest, now))
+        await restart(walk, journal.manifest, now)
     assert step.model is not None
     provider = services.providers.get(step.model.provider)
     walk.emit("step.started", attempt=dispatch.number, kind="llm", model=f"{step.model.provider}:{step.model.model}")
@@ -182,7 +185,7 @@ async def _commit_model(
 async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
     snapshot = walk.dispatch.snapshot
     if snapshot is None:
-        walk, snapshot = await _claimed(walk)
+        snapshot = await _claimed(walk)
     walk.emit("step.started", attempt=walk.dispatch.number, kind="python", model=None)
     reads = read_values(walk.step, snapshot)
     value = await _call_function(walk.step, arguments(walk.step, reads))
@@ -201,16 +204,16 @@ async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
     return await _commit(walk, artifact, None, snapshot.head.id if snapshot.head else None, [], 0)
 
 
-async def _claimed(walk: Walk) -> tuple[Walk, Snapshot]:
+async def _claimed(walk: Walk) -> Snapshot:
     """The step's own claim, where no other transaction has begun it; one whose inputs moved meanwhile begins anew."""
     snapshot = await take_snapshot(walk)
     now = manifest_now(walk.step, snapshot)
     if walk.dispatch.interrupted:
         recorded = await walk.services.store.manifest(walk.dispatch.attempt_id)
         if recorded is not None and recorded.inputs_hash != now.inputs_hash:
-            return await _claimed(await restart(walk, recorded, now))
+            await restart(walk, recorded, now)
     await begin(walk, claim_of(walk, snapshot, now))
-    return walk, snapshot
+    return snapshot
 
 
 async def _check_value(step: StepNode, value: Any, reads: Mapping[str, Any]) -> None:
@@ -275,7 +278,7 @@ async def _body_step(walk: Walk) -> tuple[Dispatch, ...]:
     now = manifest_now(step, snapshot)
     journal = await services.store.journal(dispatch.attempt_id) if dispatch.interrupted else None
     if journal is not None and journal.manifest is not None and journal.manifest.inputs_hash != now.inputs_hash:
-        return await _body_step(await restart(walk, journal.manifest, now))
+        await restart(walk, journal.manifest, now)
     assert step.model is not None
     model = f"{step.model.provider}:{step.model.model}"
     walk.emit("step.started", attempt=dispatch.number, kind="python", model=model)

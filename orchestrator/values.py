@@ -474,8 +474,8 @@ class NewArtifact:
 class Dispatch:
     """A right to claim: one attempt of one step under one token, allocated by the transaction that made it ready.
 
-    `mode` says how it begins. `snapshot` is what the step reads, where that very transaction has claimed it too; then
-    it is running already.
+    `mode` says how it begins, `ran_us` how long an interrupted attempt was worked on before, in microseconds.
+    `snapshot` is what the step reads, where that very transaction has claimed it too; then it is running already.
     """
 
     run_id: str
@@ -486,6 +486,7 @@ class Dispatch:
     token: int
     interrupted: bool = False
     mode: Mode = ""
+    ran_us: int = 0
     snapshot: Snapshot | None = field(default=None, compare=False, repr=False)
 
 

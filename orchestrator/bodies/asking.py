@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from orchestrator.chain import Endpoints, Policy, Verdict
 from orchestrator.clock import Clock
@@ -81,6 +81,14 @@ class Walk:
     step: StepNode
     dispatch: Dispatch
 
+    @property
+    def seconds_left(self) -> float:
+        """How long the attempt may still run: its timeout counts the time it was worked on, over all resumes, and no
+        waits (S32). No attempt runs longer than it may, so one that is said to have was measured by a clock that was
+        moved: nothing is known of it then (S33)."""
+        ran = self.dispatch.ran_us / 1e6
+        return self.step.timeout - ran if ran < self.step.timeout else self.step.timeout
+
     def emit(self, kind: str, /, **data: Any) -> None:
         self.services.listener(Event(kind, self.step.name, self.dispatch.item, data))
 
@@ -100,14 +108,22 @@ def manifest_now(step: StepNode, snapshot: Snapshot) -> Manifest:
     return manifest(step, {name: artifact.version for name, artifact in snapshot.artifacts.items()})
 
 
-async def restart(walk: Walk, old: Manifest, new: Manifest) -> Walk:
-    """The recorded inputs no longer hold: a new attempt on a new thread, and why (S06)."""
+class Restarted(Exception):
+    """The attempt was given up for a new one, which begins from the first hop: its dispatch."""
+
+    def __init__(self, dispatch: Dispatch) -> None:
+        super().__init__(dispatch.step)
+        self.dispatch = dispatch
+
+
+async def restart(walk: Walk, old: Manifest, new: Manifest) -> NoReturn:
+    """The recorded inputs no longer hold: a new attempt on a new thread, and why (S06). Raises Restarted."""
     reason = "; ".join(explain(old, new))
     fresh = await walk.services.store.restart(walk.dispatch, reason)
     if fresh is None:
         raise Fenced
     walk.emit("step.rebuilt", reason=reason)
-    return replace(walk, dispatch=fresh)
+    raise Restarted(fresh)
 
 
 def claim_of(walk: Walk, snapshot: Snapshot, now: Manifest) -> Claim:
@@ -221,7 +237,7 @@ def policy_of(walk: Walk) -> Policy:
         tools=step.tools,
         reasks=step.reasks,
         call_timeout=step.call_timeout,
-        deadline=services.clock.monotonic() + step.timeout,
+        deadline=services.clock.monotonic() + walk.seconds_left,
         cache_key=keyed_hash(services.store.secret_key(), scope.tenant, walk.run.session_id),
         unpriced=walk.run.unpriced,
         capped=walk.run.cap_usd is not None,

@@ -117,7 +117,7 @@ class Body:
         self._effects: dict[str, asyncio.Future[Any]] = {}
         self._active: Counter[asyncio.Task[Any]] = Counter()
         self._halt: BaseException | None = None
-        self._deadline = walk.services.clock.monotonic() + walk.step.timeout
+        self._deadline = walk.services.clock.monotonic() + walk.seconds_left
 
     @property
     def step(self) -> str:

@@ -32,10 +32,14 @@ _ADOPT_STEP = Sql(
     "UPDATE step SET kind = :kind, position = :position, children = :children, unmet = :unmet, released = :released"
     " WHERE id = :id AND {scope}"
 )
-# An attempt that has begun goes on as running, so that its recorded thread can be taken up without a second claim.
+# An attempt that has begun goes on as running, so that its recorded thread can be taken up without a second claim. How
+# long a process that did not let go of it worked on it, only that process's last sign of life tells (S32).
+_SIGN = "(SELECT w.heartbeat_at FROM worker w WHERE w.id = attempt.owner AND {scope:w})"
 _GO_ON = Sql(
-    "UPDATE attempt SET token = token + 1, owner = :owner, state = 'running', claimed_at = :now"
-    " WHERE id = :id AND {scope}"
+    f"UPDATE attempt SET running_us = running_us + CASE WHEN state = 'running' AND {_SIGN} > claimed_at"
+    f" THEN {_SIGN} - claimed_at ELSE 0 END,"
+    " token = token + 1, owner = :owner, state = 'running', claimed_at = :now WHERE id = :id AND {scope}"
+    " RETURNING running_us"
 )
 _AGAIN = Sql("UPDATE attempt SET token = token + 1 WHERE id = :id AND {scope}")
 _ADOPT_RUN = Sql(
@@ -46,7 +50,9 @@ _RELEASE_RUN = Sql(
     "UPDATE run SET status = :status, error = :error, owner = '' WHERE id = :run AND owner = :owner AND {scope}"
 )
 _LET_GO = Sql(
-    "UPDATE attempt SET owner = '' WHERE state = 'running' AND owner = :owner AND {scope}"
+    "UPDATE attempt SET owner = '',"
+    " running_us = running_us + CASE WHEN :now > claimed_at THEN :now - claimed_at ELSE 0 END"
+    " WHERE state = 'running' AND owner = :owner AND {scope}"
     " AND id IN (SELECT s.attempt_id FROM step s WHERE s.run_id = :run AND {scope:s})"
 )
 _OWNER = Sql("SELECT owner FROM run WHERE id = :run AND {scope}")
@@ -156,10 +162,13 @@ def _dispatch(
     state = states[_key(step)]
     interrupted = state.state == "running" or (state.state == "ready" and bool(state.begun))
     if interrupted or (state.state == "ready" and not unmet[_key(step)]):
-        tx.run(_GO_ON if interrupted else _AGAIN, id=state.attempt_id, owner=worker, now=tx.now)
-        number, token = state.number or 1, (state.token or 0) + 1
-        mode = state.asked.mode
-        return Dispatch(run_id, step.name, step.item, str(state.attempt_id), number, token, interrupted, mode)
+        number, token, mode, ran = state.number or 1, (state.token or 0) + 1, state.asked.mode, 0
+        if interrupted:
+            (ran,) = tx.all(_GO_ON, id=state.attempt_id, owner=worker, now=tx.now)[0]
+        else:
+            tx.run(_AGAIN, id=state.attempt_id)
+        attempt = str(state.attempt_id)
+        return Dispatch(run_id, step.name, step.item, attempt, number, token, interrupted, mode, int(ran))
     to_do = state.state in ("failed", "cancelled") or (state.state is None and state.head_id is None) or state.stale
     if unmet[_key(step)] or not to_do or state.state == "waiting":
         return None
@@ -171,4 +180,4 @@ def release(tx: Tx, run_id: str, worker: str, status: RunStatus, error: ErrorRec
     """End this worker's work on the run; nothing happens where the run is no longer its own."""
     lock(tx, run_id)
     if tx.run(_RELEASE_RUN, run=run_id, owner=worker, status=status, error=json_text.dump_error(error)):
-        tx.run(_LET_GO, run=run_id, owner=worker)
+        tx.run(_LET_GO, run=run_id, owner=worker, now=tx.now)

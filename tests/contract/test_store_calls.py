@@ -31,6 +31,7 @@ from orchestrator.values import (
 )
 from tests.database_kit import Kind, on
 from tests.store_kit import (
+    TestClock,
     artifact,
     claim,
     done,
@@ -444,6 +445,40 @@ def test_S09_a_person_says_what_became_of_a_tool(
         await store.sent(again, sent(opening.id, 2))
 
     using(tmp_path, body)
+
+
+def test_S32_running_time_adds_up_over_resumes_and_neither_waits_nor_gaps_count(tmp_path: Path) -> None:
+    """S32: let go of, killed, waiting for a person, killed again: what lies between is nobody's running time."""
+    clock = TestClock()
+
+    async def body(store: Store) -> None:
+        worker, run_id, dispatch, _, call = await _open(store)
+        clock.move(100)
+        await store.release_run(run_id, worker, "paused")
+        clock.move(5_000)
+        killed = await store.register_worker()
+        (again,) = await store.adopt_run(run_id, killed, plan("a"))
+        assert again.ran_us == 100_000_000
+        clock.move(30)
+        await store.heartbeat(killed)
+        clock.move(6_000)  # it was dead for most of this; its last sign of life is what is known
+        other = await store.register_worker()
+        (again,) = await store.adopt_run(run_id, other, plan("a"))
+        assert again.ran_us == 130_000_000
+        clock.move(8)
+        await store.tool_started(again, call.id, ToolCall("call_1", "crm", "{}"))
+        assert await store.wait(again, DOUBT)
+        clock.move(7_000)
+        await store.decide_tool(run_id, "call_1", "retry", None)
+        (again,) = await store.adopt_run(run_id, other, plan("a"))
+        assert (again.attempt_id, again.ran_us) == (dispatch.attempt_id, 138_000_000)
+        clock.move(2)
+        assert await store.fail(again, DOUBT)
+        assert (await store.steps(run_id))[0].seconds == 140.0
+        (new,) = await store.adopt_run(run_id, other, plan("a"))
+        assert (new.number, new.ran_us) == (dispatch.number + 1, 0), "a new attempt has all its time"
+
+    using(tmp_path, body, clock=clock)
 
 
 def test_S09_only_a_tool_that_waits_can_be_decided(tmp_path: Path) -> None:

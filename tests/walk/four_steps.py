@@ -35,22 +35,24 @@ outputs: [d]
 
 
 class Echo:
-    """The model. `during("b", work)` does that work while it thinks about its next answer for b."""
+    """The model. `during("b", work)` does that work while it thinks about its next answer for b; `delay` is how long it
+    thinks about a step, in seconds."""
 
     def __init__(self) -> None:
+        self.delay: dict[str, float] = {}
         self._work: dict[str, list[Callable[[], Any]]] = {}
 
     def during(self, step: str, *work: Callable[[], Any]) -> None:
         """One piece of work for each of the step's next requests."""
         self._work.setdefault(step, []).extend(work)
 
-    def __call__(self, request: Request, items: tuple[Item, ...]) -> dict[str, str]:
+    def __call__(self, request: Request, items: tuple[Item, ...]) -> dict[str, Any]:
         if self._work.get(request.step):
             self._work[request.step].pop(0)()
         opening = items[0]
         assert isinstance(opening, TextItem)
         shown = [artifact.content for artifact in parse(opening.text).artifacts]
-        return {"text": f"{request.step}({', '.join(shown)})"}
+        return {"text": f"{request.step}({', '.join(shown)})", "delay": self.delay.get(request.step, 0)}
 
 
 def made(idea: str = "red", a: str | None = None) -> dict[str, str]:

@@ -351,7 +351,7 @@ def test_who_waits_for_another_process_is_told(
 ) -> None:
     """The other lets go once this one has said that it waits; it waits for half a minute, and not in silence."""
     desk.orch("run", *BRIEF)
-    opening = engine.open_store
+    opening = open_store
     monkeypatch.setattr(sqlite, "PATIENCE_SECONDS", 0.02)
     path = desk.root / ".orch" / "orch.db"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:

@@ -16,12 +16,12 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from orchestrator.bodies import asking
-from orchestrator.errors import UsageError
+from orchestrator.errors import ProviderFailure, UsageError
 from orchestrator.ids import is_synthetic
 from orchestrator.providers.base import Listener, no_listener
 from orchestrator.providers.scripted import ScriptedProvider
@@ -156,6 +156,64 @@ def test_S06_an_interrupted_step_whose_input_was_edited_starts_anew_and_says_why
     threads = [journal.threads[0].id for journal in seen.journals["b"]]
     assert threads[0] == before.journals["b"][0].threads[0].id != threads[1]
     check_no_gap(seen)
+
+
+def test_S06_a_step_that_starts_anew_may_fail_like_any_other(tmp_path: Path) -> None:
+    """What goes wrong in the new attempt is the new attempt's end; the given-up one keeps its own."""
+    house, model = four_steps(tmp_path)
+    house.stopped({"idea": "red"}, StopAfter("claim:committed", 2))
+    asyncio.run(house.edit("a", "a by ana"))
+
+    def fail() -> None:
+        raise ProviderFailure("the key is not valid", kind="auth")
+
+    model.during("b", fail)
+    seen = asyncio.run(house.resume())
+
+    assert [attempt.state for attempt in seen.attempts["b"]] == ["cancelled", "failed"]
+    assert (seen.status, seen.steps["b"].status) == ("failed", "failed")
+    assert seen.row.error is not None
+    assert "the key is not valid" in seen.row.error.message
+
+
+TIMED: Final = PIPELINE.replace('prompt: "Write b."', 'prompt: "Write b.", timeout: 10m')
+
+
+@pytest.mark.parametrize("ran", [599.9, 700.0], ids=["nearly over", "a clock that was moved"])
+def test_S32_a_step_has_only_the_time_left_that_it_has_not_run_yet(tmp_path: Path, ran: float) -> None:
+    """S32: interrupted a tenth of a second before its time is over, it has that tenth left after any pause. S33: no
+    step can have run longer than it may, so a clock that says so was moved, and takes no time from it."""
+    house, model = four_steps(tmp_path)
+    house.write("walk.yaml", TIMED)
+
+    async def run() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+
+        def interrupted() -> None:
+            house.clock.offset += timedelta(seconds=ran)
+            loop.call_soon_threadsafe(task.cancel)
+
+        model.during("b", interrupted)
+        model.delay["b"] = 60.0
+        await house.run({"idea": "red"})
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+    model.delay["b"] = 1.5
+    seen = asyncio.run(house.resume(after=timedelta(days=3)))
+
+    assert len(seen.attempts["b"]) == 1
+    if ran > 600:
+        assert seen.status == "succeeded", seen.row.error
+        return
+    assert (seen.status, seen.steps["b"].status) == ("failed", "failed")
+    assert seen.row.error is not None
+    assert (seen.row.error.code, seen.row.error.message) == ("timeout", "b ran longer than its timeout of 600 s")
+    model.delay.clear()
+    again = asyncio.run(house.resume())
+    assert again.status == "succeeded", "a new attempt has all its time"
 
 
 def test_an_edit_back_and_forth_keeps_the_interrupted_step_in_its_chain(tmp_path: Path) -> None:
