@@ -193,7 +193,8 @@ class Chain:
     """One question on a thread at work. `calls` and `tool_rows` are what the journal holds; they grow as it goes on.
 
     `opening` are the items that ask, by default the thread's own prompt; `ask` names the question in the record;
-    `skipped` counts recorded calls that no longer belong to the thread.
+    `skipped` counts recorded calls that no longer belong to the thread; `before` are the calls of the threads that this
+    one goes on from.
     """
 
     provider: Provider
@@ -211,6 +212,7 @@ class Chain:
     opening: tuple[Item, ...] = ()
     ask: str = ""
     skipped: int = 0
+    before: tuple[CallRow, ...] = ()
 
     async def run(self) -> Finished:
         """Go on until a reply is accepted. Raises ChainStopped, ToolInDoubt, or what the recorder raises."""
@@ -247,9 +249,12 @@ class Chain:
             return None
         return await self._weigh(sent, request, reply, self.clock.monotonic() - started)
 
+    def _held(self) -> tuple[CallRow, ...]:
+        return (*self.before, *self.calls)
+
     def _request(self, move: Send) -> tuple[Request, Rung]:
-        before = () if move.source == "REBUILD" else transcript(self.calls)
-        parent = self.thread.id if move.source == "REBUILD" else head(self.calls, self.thread.id)
+        before = () if move.source == "REBUILD" else transcript(self._held())
+        parent = self.thread.id if move.source == "REBUILD" else head(self._held(), self.thread.id)
         chained = (
             not move.replay
             and not is_synthetic(parent)
@@ -271,11 +276,13 @@ class Chain:
             call=len(self.calls) + 1,
             thread_name=self.thread.name,
         )
-        fresh = is_synthetic(parent) and move.source != "REBUILD"
+        # One that begins with the thread's own prompt begins it, however the step came to that.
+        begins = move.source != "REBUILD" or move.items == (prompt_item(self.thread.prompt),)
+        fresh = is_synthetic(parent) and begins
         return request, "chain" if chained or fresh else "replay"
 
     def _sent(self, move: Send, request: Request, rung: Rung) -> SentCall:
-        before = () if move.source == "REBUILD" else transcript(self.calls)
+        before = () if move.source == "REBUILD" else transcript(self._held())
         tokens = self._estimate((*before, *move.items))
         traits = self.provider.traits
         wire = self.provider.wire(request)
@@ -381,7 +388,7 @@ class Chain:
             return "the server ignored previous_response_id"
         if reply.id == request.thread:
             return "the server answered under the id of the response before"
-        before = last_input_tokens(self.calls[:-1])
+        before = last_input_tokens(self._held()[:-1])
         if reply.usage is not None and before and reply.usage.input_tokens < before:
             return "the server counted fewer input tokens than the chain holds"
         return ""

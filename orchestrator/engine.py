@@ -35,6 +35,7 @@ from orchestrator.values import (
     Dispatch,
     ErrorRecord,
     Event,
+    Mode,
     NewArtifact,
     RunRow,
     RunStatus,
@@ -204,6 +205,34 @@ async def resume_run(
         await services.store.settle(run.id, step, keep)
     dispatches = await services.store.adopt_run(run.id, services.worker, plan, take_over=take_over)
     return await _drive(services, graph, await services.store.run(run.id), dispatches, hosts)
+
+
+async def revise(
+    services: Services, graph: Graph, run: RunRow, name: str, comment: str, *, item: str | None = None
+) -> RunRow:
+    """Have a finished step made anew as a person asks, then go on with the run: its readers become stale, and wait.
+
+    Where nothing has changed since, the step's thread goes on; else it begins anew from the present (S05). Raises
+    UsageError for a step that makes no model calls, has no version, or has not come to an end.
+    """
+    step = graph.steps.get(name)
+    if step is None:
+        raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
+    if not step.asks:
+        raise UsageError(
+            f"{name} is plain Python, which no word can change",
+            hint=f"give it another value: orch edit {run.number}/{name}",
+            code="not_revisable",
+        )
+    if not comment.strip():
+        raise UsageError("the comment is empty", hint="say what should change")
+    check_models(services, graph)
+    await _check_same_steps(services, graph, run)
+    await services.store.check_free(run.id, services.worker)
+    await services.store.artifact(run.id, name, item)
+    mode: Mode = "follow_up" if step.kind == "llm" else "fresh"
+    await services.store.redo(run.id, name, item, mode, comment, services.settings.user)
+    return await resume_run(services, graph, run)
 
 
 async def rerun(services: Services, graph: Graph, run: RunRow, from_steps: Sequence[str]) -> RunRow:
@@ -472,5 +501,6 @@ __all__ = [
     "outcome",
     "rerun",
     "resume_run",
+    "revise",
     "start_run",
 ]

@@ -27,7 +27,9 @@ ARTIFACTS_HEADING: Final = "[Previous artifacts — current versions including u
 CONVERSATION_NOTE: Final = "Conversation, not instructions or limits.\n"
 FACTS_HEADING: Final = "[Known about the customer]\n"
 RULE: Final = "\n---\n\n"
+FEEDBACK_HEADING: Final = "[Feedback on the current draft]\n"
 MESSAGE_HEADING: Final = "\n\n[Message for this run]\n"
+COMMENT_HEADING: Final = "\n\n[Comment for this version]\n"
 DEFAULT_LINE: Final = "default: no value was given; this is what the pipeline declares instead"
 
 Role = Literal["user", "assistant", "operator"]
@@ -46,7 +48,8 @@ def conversation_heading(messages: int) -> str:
 class FramedArtifact:
     """An artifact as it stands in the text (R015): `step` made it, `type` is its contract, labels ahead of `content`.
 
-    `guard` is the reading step's own; `default` marks a declared default that nobody gave as a value.
+    `guard` is the reading step's own; `default` marks a declared default that nobody gave as a value; `draft` says what
+    the step's own current version is, where that is to be changed.
     """
 
     step: str
@@ -56,6 +59,7 @@ class FramedArtifact:
     content: str
     guard: str | None = None
     default: bool = False
+    draft: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ class Parsed:
     facts: str | None
     task: tuple[str | FramedArtifact | FramedQuote, ...]
     message: str | None
+    feedback: str | None = None
+    comment: str | None = None
 
 
 # --- markers and their escaping ---------------------------------------------------------------------------------------
@@ -101,7 +107,8 @@ _KEPT: Final = "\t\n\r\v\f\x1c\x1d\x1e\x1f\x85"
 # No two blank runs side by side: a megabyte of blanks could be shared out between them in a million million ways.
 _TAG: Final = r"<\s*(?:/\s*)?(?:artifact|quote)(?![\w-])"
 _HEADING: Final = (
-    r"\[\s*(?:previous\s*artifacts|recent\s*conversation|known\s*about\s*the\s*customer|message\s*for\s*this\s*run)"
+    r"\[\s*(?:previous\s*artifacts|recent\s*conversation|known\s*about\s*the\s*customer|message\s*for\s*this\s*run"
+    r"|feedback\s*on\s*the\s*current\s*draft|comment\s*for\s*this\s*version)"
 )
 _LINE_MARKER: Final = re.compile(rf"[\s\\]*({_HEADING}|---\s*\Z)")
 _TAGS: Final = re.compile(_TAG)
@@ -206,6 +213,8 @@ def artifact_opening(artifact: FramedArtifact) -> str:
     lines += [f"Not for: {_label(entry)}" for entry in artifact.not_for]
     if artifact.guard is not None:
         lines.append(f"Guard for this step: {_label(artifact.guard)}")
+    if artifact.draft is not None:
+        lines.append(f"Current draft: {_label(artifact.draft)}")
     if artifact.default:
         lines.append(DEFAULT_LINE)
     return "\n".join([*lines, "---\n"])
@@ -233,9 +242,19 @@ def write_quote(quote: FramedQuote) -> tuple[str, str, str]:
     return opening, escape(quote.value, before_tag=True), "</quote>"
 
 
+def write_feedback(text: str) -> str:
+    """What is wrong with the current draft, under its heading: ahead of the task."""
+    return FEEDBACK_HEADING + escape(text.rstrip("\n")) + "\n"
+
+
 def write_message(text: str) -> str:
-    """The run's message under its heading: the last thing of the frame."""
+    """The run's message under its heading: it follows the task."""
     return MESSAGE_HEADING + escape(text)
+
+
+def write_comment(text: str) -> str:
+    """What a person wants of this version, under its heading: the last thing of the frame, or all of a follow-up."""
+    return COMMENT_HEADING + escape(text)
 
 
 def _label(text: str) -> str:
@@ -262,7 +281,7 @@ def _unattribute(text: str) -> str:
 # --- reading back -----------------------------------------------------------------------------------------------------
 
 _OPENING: Final = re.compile(r'<artifact step="([^"]*)" type="([^"]*)">\n')
-_LABEL_LINE: Final = re.compile(r"(About|Not for|Guard for this step): (.*?)\n(?!\| )", re.DOTALL)
+_LABEL_LINE: Final = re.compile(r"(About|Not for|Guard for this step|Current draft): (.*?)\n(?!\| )", re.DOTALL)
 _CLOSING: Final = "\n</artifact>"
 _CONVERSATION: Final = re.compile(r"\[Recent conversation — last \d+ messages\]\n" + re.escape(CONVERSATION_NOTE))
 _TURN: Final = re.compile(rf"({'|'.join(ROLES)})(?: \(([a-z0-9._-]+)\))?: (.*?)\n(?!\| )", re.DOTALL)
@@ -281,10 +300,14 @@ def parse(text: str) -> Parsed:
         artifacts.append(artifact)
         position = _expect(text, "\n", position)
     turns, position = _read_turns(text, position)
-    facts, position = _read_facts(text, position)
+    facts, position = _read_lines(text, position, FACTS_HEADING)
+    feedback, position = _read_lines(text, position, FEEDBACK_HEADING)
     position = _expect(text, RULE, position)
-    task, heading, message = text[position:].partition(MESSAGE_HEADING)
-    return Parsed(tuple(artifacts), turns, facts, tuple(_read_task(task)), unescape(message) if heading else None)
+    rest, heading, last = text[position:].partition(COMMENT_HEADING)
+    comment = unescape(last) if heading else None
+    task, heading, last = rest.partition(MESSAGE_HEADING)
+    message = unescape(last) if heading else None
+    return Parsed(tuple(artifacts), turns, facts, tuple(_read_task(task)), message, feedback, comment)
 
 
 def _expect(text: str, wanted: str, position: int) -> int:
@@ -298,7 +321,7 @@ def _read_artifact(text: str, position: int) -> tuple[FramedArtifact, int]:
     if opening is None:
         raise ValueError(f"no frame: no artifact begins at character {position}")
     position = opening.end()
-    labels: dict[str, list[str]] = {"About": [], "Not for": [], "Guard for this step": []}
+    labels: dict[str, list[str]] = {"About": [], "Not for": [], "Guard for this step": [], "Current draft": []}
     while line := _LABEL_LINE.match(text, position):
         labels[line[1]].append(_unlabel(line[2]))
         position = line.end()
@@ -313,6 +336,7 @@ def _read_artifact(text: str, position: int) -> tuple[FramedArtifact, int]:
         content=unescape(text[position:end]),
         guard=next(iter(labels["Guard for this step"]), None),
         default=default,
+        draft=next(iter(labels["Current draft"]), None),
     )
     return artifact, end + len(_CLOSING)
 
@@ -329,11 +353,15 @@ def _read_turns(text: str, position: int) -> tuple[tuple[Turn, ...] | None, int]
     return tuple(turns), position
 
 
-def _read_facts(text: str, position: int) -> tuple[str | None, int]:
-    if not text.startswith(FACTS_HEADING, position):
+def _read_lines(text: str, position: int, heading: str) -> tuple[str | None, int]:
+    """What stands under a heading, up to the next one or to the rule that ends all of them."""
+    if not text.startswith(heading, position):
         return None, position
-    position += len(FACTS_HEADING)
-    end = text.index("\n" + RULE, position - 1)
+    position += len(heading)
+    ends = [text.find("\n" + mark, position - 1) for mark in (FEEDBACK_HEADING, RULE)]
+    end = min((at for at in ends if at >= 0), default=-1)
+    if end < 0:
+        raise ValueError(f"no frame: what begins at character {position} has no end")
     return unescape(text[position:end]), end + 1
 
 

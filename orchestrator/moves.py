@@ -99,6 +99,12 @@ def head(calls: Sequence[CallRow], synthetic: str) -> str:
     return synthetic
 
 
+def ends_with(calls: Sequence[CallRow]) -> bytes | None:
+    """The value that these calls ended with, as canonical bytes; None where they have not, or it was not kept."""
+    last = calls[-1].done if calls else None
+    return last.answer if last is not None and last.outcome == "accepted" else None
+
+
 def last_input_tokens(calls: Sequence[CallRow]) -> int:
     kept = [c.done for c in reversed(standing(calls)) if in_transcript(c)]
     return next((done.usage.input_tokens for done in kept if done and done.usage), 0)

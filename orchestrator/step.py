@@ -25,16 +25,15 @@ from orchestrator.bodies.asking import (
     compose_off_loop,
     dropped_note,
     manifest_now,
-    new_thread,
     output_format,
     policy_of,
     read_values,
-    recorded_thread,
     restart,
     sources,
     take_snapshot,
 )
 from orchestrator.bodies.body import Body, calls_of
+from orchestrator.bodies.following import opening, taken_up
 from orchestrator.chain import Chain, ChainStopped, Finished, ToolInDoubt
 from orchestrator.context import build_context
 from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, StepFailed, StoreError
@@ -127,20 +126,17 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
     recorded = journal.threads[0] if journal is not None and journal.threads else None
     if recorded:
         await begin(walk, claim)
-    try:
-        context = build_context(
-            walk.graph,
-            step,
-            snapshot,
-            may_see=provider.traits.may_see,
-            provider_name=provider.traits.name,
-            window=services.prices.window(step.model.provider, step.model.model),
-        )
-    except OrchError:
-        if not recorded:
+        begins = taken_up(walk, provider, snapshot, recorded)
+    else:
+        try:
+            begins = await opening(walk, provider, snapshot, now)
+        except OrchError:
             await begin(walk, claim)
-        raise
-    thread = recorded_thread(recorded) if recorded else await new_thread(walk, provider, context, snapshot)
+            raise
+        if begins.why:
+            walk.emit("step.rebuilt", reason=begins.why)
+            claim = replace(claim, events=(Event("step.rebuilt", data={"reason": begins.why}),))
+    thread, context = begins.thread, begins.context
     recorder = StoreRecorder(services.store, dispatch, None if recorded else replace(claim, thread=thread))
     chain = Chain(
         provider=provider,
@@ -148,6 +144,8 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
         policy=policy_of(walk),
         check=checker(walk, context, snapshot),
         recorder=recorder,
+        source=begins.source,
+        before=begins.before,
         prices=services.prices,
         endpoints=services.endpoints,
         clock=services.clock,
@@ -175,8 +173,10 @@ async def _commit_model(
         field_hashes=walk.step.contract.field_hashes(verdict.body),
         facts=verdict.facts,
     )
-    calls = [*(c.done for c in finished.calls if c.done), finished.done]
-    return await _commit(walk, artifact, finished.done, base_head, calls, count_reasks(finished.calls), verdict.notes)
+    # What the thread ended with is kept beside its last reply: a follow-up asks whether that is still what stands.
+    done = replace(finished.done, answer=verdict.body)
+    calls = [*(c.done for c in finished.calls if c.done), done]
+    return await _commit(walk, artifact, done, base_head, calls, count_reasks(finished.calls), verdict.notes)
 
 
 # --- a step in plain Python -------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def compose(
         *_task(step, pieces, artifacts, RULE),
         *_not_placed(asked, pieces),
         *_output(step),
-        *(block for block in context.blocks if block.layer == "message"),
+        *(block for block in context.blocks if block.layer in ("message", "comment")),
     )
     system = system_text(graph)
     check_window(step, system, blocks, context.window)
@@ -108,10 +108,11 @@ def _background(step: StepNode, context: Context, moved: Collection[str]) -> Ite
     """Everything ahead of the task. Both headings stand, also over nothing; `conversation: off` takes the second."""
     yield text_block("artifact", "heading", "frame", ARTIFACTS_HEADING)
     yield from (block for block in context.blocks if block.layer == "artifact" and block.source not in moved)
+    yield from (block for block in context.blocks if block.layer == "draft")
     if step.conversation is not None:
         heading = conversation_heading(step.conversation.messages)
         yield text_block("conversation", "heading", "frame", heading, CONVERSATION_NOTE)
-    yield from (block for block in context.blocks if block.layer in ("conversation", "facts"))
+    yield from (block for block in context.blocks if block.layer in ("conversation", "facts", "feedback"))
 
 
 def _pieces(graph: Graph, step: StepNode, artifacts: Mapping[str, Block], question: Question) -> tuple[str | Slot, ...]:

@@ -124,7 +124,7 @@ class Snapshot:
 
 # --- what is chosen ---------------------------------------------------------------------------------------------------
 
-Layer = Literal["system", "artifact", "conversation", "facts", "task", "message"]
+Layer = Literal["system", "artifact", "draft", "conversation", "facts", "feedback", "task", "message", "comment"]
 
 
 @dataclass(frozen=True, slots=True)

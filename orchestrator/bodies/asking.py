@@ -101,6 +101,7 @@ async def take_snapshot(walk: Walk) -> Snapshot:
         walk.dispatch.item,
         [read.name for read in step.reads],
         step.conversation.messages if step.conversation else 0,
+        walk.dispatch.attempt_id if walk.dispatch.mode else None,
     )
 
 
@@ -215,6 +216,7 @@ def recorded_thread(thread: ThreadJournal) -> ThreadRecord:
         thread.prompt,
         thread.settings,
         thread.left_out,
+        thread.continues.id if thread.continues else None,
     )
 
 

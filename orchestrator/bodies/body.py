@@ -127,6 +127,11 @@ class Body:
     def run(self) -> int:
         return self.walk.run.number
 
+    @property
+    def comment(self) -> str | None:
+        redo = self.snapshot.redo
+        return redo.comment.text if redo is not None and redo.comment is not None else None
+
     async def call(self) -> Any:
         """What the body returns. Questions that it left under way are stopped with it."""
         function = self.walk.step.function

@@ -39,6 +39,9 @@ class Hands(Protocol):
     @property
     def run(self) -> int: ...
 
+    @property
+    def comment(self) -> str | None: ...
+
     def open(self, name: str | None) -> Asking:
         """A thread that nothing has been asked on yet."""
         ...
@@ -98,6 +101,12 @@ class Ctx:
     def run(self) -> int:
         """The number of the run."""
         return self._hands.run
+
+    @property
+    def comment(self) -> str | None:
+        """What a person wants of this version, where somebody asked for the step to be made once more (`orch revise`, a
+        gate's reject); None else. Nothing of it is sent by itself: put it into what you ask."""
+        return self._hands.comment
 
     def thread(self, name: str | None = None) -> Thread:
         """A new thread. A name tells threads apart that ask the same, and is what `orch why` calls it."""

@@ -12,12 +12,19 @@ from __future__ import annotations
 
 from orchestrator.context.budget import check_contracts, check_window, fit_conversation
 from orchestrator.context.guards import check_access, highest
-from orchestrator.context.render import artifact_block, facts_text_block, message_block, turn_blocks
+from orchestrator.context.render import (
+    artifact_block,
+    comment_block,
+    draft_block,
+    facts_text_block,
+    message_block,
+    turn_blocks,
+)
 from orchestrator.context.select import choose, fields_left, statements
 from orchestrator.facts import facts_block
 from orchestrator.graph import Graph, StepNode
 from orchestrator.spec import Sensitivity
-from orchestrator.values import Block, Context, Snapshot, Statement
+from orchestrator.values import Block, Context, Redo, Snapshot, Statement
 
 __all__ = ["build_context"]
 
@@ -42,11 +49,11 @@ def build_context(
     turns, dropped = fit_conversation(step.conversation, snapshot.conversation, snapshot.conversation_total)
     artifacts = tuple(artifact_block(entry) for entry in chosen)
     said = statements(graph, chosen, snapshot, turns)
-    material = (*artifacts, *turn_blocks(step.conversation, turns))
+    material = (*artifacts, *_draft(step, snapshot.redo), *turn_blocks(step.conversation, turns))
     sensitivity = highest(block.sensitivity for block in material)
     facts = _facts(step, said, sensitivity)
     message = (message_block(snapshot.message),) if snapshot.message else ()
-    blocks = (*material, *facts, *message)
+    blocks = (*material, *facts, *message, *_comment(step, snapshot.redo))
     check_access(step.name, blocks, may_see, provider_name)
     check_window(step, graph.spec.system, blocks, window)
     return Context(
@@ -56,6 +63,17 @@ def build_context(
         sensitivity=highest(block.sensitivity for block in blocks),
         window=window,
     )
+
+
+def _draft(step: StepNode, redo: Redo | None) -> tuple[Block, ...]:
+    """The step's own version, where that is what is to be changed. A Python body looks at it by itself."""
+    if redo is None or redo.draft is None or redo.mode not in ("follow_up", "repeat") or step.kind != "llm":
+        return ()
+    return (draft_block(step.name, step.contract, redo.draft),)
+
+
+def _comment(step: StepNode, redo: Redo | None) -> tuple[Block, ...]:
+    return (comment_block(redo),) if redo is not None and redo.comment is not None and step.kind == "llm" else ()
 
 
 def _facts(step: StepNode, said: tuple[Statement, ...], sensitivity: Sensitivity) -> tuple[Block, ...]:

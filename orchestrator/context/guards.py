@@ -64,7 +64,8 @@ def check_access(step: str, blocks: Iterable[Block], may_see: Sensitivity, provi
 
 
 def _name(block: Block) -> str:
-    return "the run's message" if block.layer == "message" else block.source
+    own = {"message": "the run's message", "draft": "its own current version", "comment": "the comment"}
+    return own.get(block.layer, block.source)
 
 
 def _way_out(step: str, block: Block, provider_name: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from orchestrator.context.budget import message_name, turn_text
-from orchestrator.context.guards import framed, not_for, sensitivity_of
+from orchestrator.context.guards import framed, highest, not_for, sensitivity_of
 from orchestrator.context.select import Chosen
 from orchestrator.contracts import Contract
 from orchestrator.frame import (
@@ -21,6 +21,7 @@ from orchestrator.frame import (
     FramedQuote,
     unescape,
     write_artifact,
+    write_comment,
     write_facts,
     write_message,
     write_quote,
@@ -28,7 +29,7 @@ from orchestrator.frame import (
 from orchestrator.ids import canonical_json
 from orchestrator.providers.tokens import estimate
 from orchestrator.spec import ConversationSpec, Sensitivity
-from orchestrator.values import Block, Layer, Message
+from orchestrator.values import Artifact, Block, Layer, Message, Redo
 
 WHOLE: Final = "$"  # the path of a quote that is the whole value
 GIVEN: Final = "A value that this step works with."
@@ -96,6 +97,39 @@ def facts_text_block(text: str, sensitivity: Sensitivity) -> Block:
 def message_block(text: str, sensitivity: Sensitivity = "internal") -> Block:
     """The run's message: the last thing the model reads."""
     return text_block("message", "message", "the run's message", write_message(text), sensitivity=sensitivity)
+
+
+def draft_block(step: str, contract: Contract, draft: Artifact) -> Block:
+    """The step's own current version, to be changed: in a wrapper like a read's, which says who has edited it."""
+    version = draft.version
+    by = f"edited by {version.author}" if version.origin in ("person", "import") else "as this step made it"
+    guards = tuple(dict.fromkeys((*contract.not_for, *version.guards)))
+    content = draft.body.decode("utf-8", "replace")
+    framed_value = FramedArtifact(step, contract.name, contract.about, guards, content, draft=by)
+    opening, body, closing = write_artifact(framed_value)
+    return Block(
+        layer="draft",
+        source=step,
+        parts=(opening, body, closing + "\n"),
+        rule=f"current draft, {by}",
+        tokens=estimate(opening + body + closing + "\n"),
+        artifact_id=version.id,
+        version=version.version,
+        contract=contract.name,
+        about=contract.about,
+        guards=guards,
+        sensitivity=highest((contract.sensitivity, version.sensitivity)),
+    )
+
+
+def comment_block(redo: Redo, *, alone: bool = False) -> Block:
+    """What the person who asked for this attempt wants of it. `alone`: nothing stands ahead of it (a follow-up)."""
+    assert redo.comment is not None
+    text = write_comment(redo.comment.text)
+    name = f"message {redo.comment.seq}"
+    rule = f"comment by {redo.author}"
+    text = text.lstrip("\n") if alone else text
+    return text_block("comment", name, rule, text, sensitivity=redo.comment.sensitivity)
 
 
 def placed(block: Block) -> Block:

@@ -136,7 +136,9 @@ def statements(
         if turn.role == "user"
     ]
     message = [Statement("message", snapshot.message, "turn", None, True)] if snapshot.message else []
-    said = (*given, *turns, *message)
+    comment = snapshot.redo.comment if snapshot.redo else None
+    asked = [Statement(f"message {comment.seq}", comment.text, "turn", None, True)] if comment else []
+    said = (*given, *turns, *message, *asked)
     sources = {statement.source for statement in said}
     return (*said, *(record for entry in chosen for record in _on_record(entry, sources)))
 

@@ -273,6 +273,21 @@ class House:
             row = await engine.rerun(services, graph, await services.store.run(ref), steps)
             return await look(services, graph, row.id)
 
+    async def revise(
+        self,
+        name: str,
+        comment: str,
+        *,
+        ref: str | int = "last",
+        after: timedelta = LEASE,
+        observer: Callable[[str], None] | None = None,
+    ) -> Seen:
+        """`orch revise`, so long after."""
+        self.clock.offset += after
+        async with self.services(observer) as (services, graph):
+            row = await engine.revise(services, graph, await services.store.run(ref), name, comment)
+            return await look(services, graph, row.id)
+
     async def edit(self, name: str, value: Any, *, base: int | None = None, ref: str | int = "last") -> ArtifactVersion:
         """`orch edit`; `base` is the version the person saw, by default the newest."""
         async with self.services() as (services, graph):
