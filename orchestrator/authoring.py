@@ -504,7 +504,21 @@ class Pipeline(Declared):
                 row = await work(services, graph)
                 return await outcome_of(services, graph, row)
 
-        return Run(main)
+        return Run(main, self._further)
+
+    def _further(self, work: Callable[[Services, Graph], Awaitable[RunRow]]) -> Run:
+        """More work on a run that has ended, from async code or not."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            return self._begun(work)
+
+        async def main() -> Run:
+            return await self._begun(work)
+
+        return _finished(main())
 
 
 # --- small helpers ----------------------------------------------------------------------------------------------------

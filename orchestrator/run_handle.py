@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +12,8 @@ from orchestrator.errors import StepFailed, UsageError
 from orchestrator.python.declarations import Source
 from orchestrator.trace.events import RunEvent, typed
 from orchestrator.values import Artifact, Event, RunRow, RunStatus, StepRow
+
+Work = Callable[["Services", "Graph"], Awaitable[RunRow]]
 
 if TYPE_CHECKING:
     from orchestrator.engine import Services
@@ -40,7 +42,13 @@ async def outcome_of(services: Services, graph: Graph, row: RunRow) -> Outcome:
 class Run:
     """A run under way or ended. Awaiting it gives itself, ended."""
 
-    def __init__(self, main: Callable[[Callable[[Event], None]], Coroutine[Any, Any, Outcome]]) -> None:
+    def __init__(
+        self,
+        main: Callable[[Callable[[Event], None]], Coroutine[Any, Any, Outcome]],
+        further: Callable[[Work], Run],
+    ) -> None:
+        """`further` goes on with the run by doing some more work on it: another handle."""
+        self._further = further
         self._events: list[RunEvent] = []
         self._news = asyncio.Event()
         try:
@@ -74,6 +82,21 @@ class Run:
                 return
             self._news.clear()
             await self._news.wait()
+
+    def revise(self, step: Source[Any] | str, comment: str) -> Run:
+        """Have a finished step changed as a person asks, and go on with the run; see `orch revise`.
+
+        Gives another handle on the same run: await it, or, outside async code, use it at once. Raises UsageError for a
+        step that calls no model, has no version, or has not come to an end.
+        """
+        from orchestrator.engine import revise
+
+        run_id, name = self.id, step if isinstance(step, str) else step.name
+
+        async def work(services: Services, graph: Graph) -> RunRow:
+            return await revise(services, graph, await services.store.run(run_id), name, comment)
+
+        return self._further(work)
 
     def _outcome(self) -> Outcome:
         if not self._task.done():

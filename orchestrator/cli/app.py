@@ -52,6 +52,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "restore": _entry("restore", "restore", "Make an earlier version of an artifact the current one again."),
     "import": _entry("import_", "import_", "Take a file as the new version of an input or a step's artifact."),
     "export": _entry("export", "export", "Write a run as a folder with a report, or one artifact as a file."),
+    "revise": _entry("revise", "revise", "Have a finished step changed as you say: it goes on in its thread."),
     "rerun": _entry("run", "rerun", "Run again from a step, as a new run that shares what is unchanged."),
     "compare": _entry(
         "compare", "compare", "Show what two runs, or two versions, differ in: inputs, values, prompts, model, cost."

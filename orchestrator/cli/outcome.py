@@ -69,15 +69,17 @@ def stale_by_step(graph: Graph | None, steps: Sequence[StepRow]) -> Mapping[str,
 
 
 async def print_run_document(
-    store: Store, run: RunRow, graph: Graph | None, only: frozenset[str] | None = None
+    store: Store, run: RunRow, graph: Graph | None, only: frozenset[str] | None = None, **beside: Any
 ) -> None:
-    """The run document on stdout, whatever the run's status; `only` names the steps it shows."""
+    """The run document on stdout, whatever the run's status; `only` names the steps it shows, `beside` stands next to
+    the run."""
     from orchestrator.cli.selecting import only_steps
     from orchestrator.trace.documents import run_document
 
     steps = await store.steps(run.id)
     inputs = await input_values(store, run, steps, graph)
-    print_document(only_steps(run_document(run, steps, inputs, stale_by_step(graph, steps)), only))
+    document = only_steps(run_document(run, steps, inputs, stale_by_step(graph, steps)), only)
+    print_document({**document, **beside})
 
 
 def print_summary(state: State, run: RunRow, steps: Sequence[StepRow], *, hints: bool = True) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from orchestrator.values import Event, RunRow
 
 Work = Callable[["Services", "Progress"], Awaitable["RunRow"]]
+# What is printed when the work is done; gives the exit code.
+Ending = Callable[["Services", "RunRow"], Awaitable[int]]
 
 
 def _as_lines(context: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -151,8 +153,9 @@ def rerun(state: State, reference: str, steps: tuple[str, ...]) -> int:
     return carry_out(desk, graph, work)
 
 
-def carry_out(desk: Desk, graph: Graph, work: Work, *, hints: bool = True) -> int:
-    """Run the engine's coroutine under live progress, then print how it ended. Returns the exit code."""
+def carry_out(desk: Desk, graph: Graph, work: Work, *, hints: bool = True, ending: Ending | None = None) -> int:
+    """Run the engine's coroutine under live progress, then print how it ended (`ending`, by default the run's outputs
+    and its summary). Returns the exit code."""
     from orchestrator.cli.progress import Progress
     from orchestrator.cli.report import EventLines
     from orchestrator.cli.session import drive, services
@@ -172,6 +175,8 @@ def carry_out(desk: Desk, graph: Graph, work: Work, *, hints: bool = True) -> in
             except asyncio.CancelledError:
                 await _paused(desk.state, opened, graph)
                 raise
+            if ending is not None:
+                return await ending(opened, row)
             return await _ending(desk.state, opened, graph, row, hints)
 
     return drive(main, on_stop=progress.stop_asked)

@@ -106,7 +106,10 @@ def _print(out: Console, document: dict[str, Any], number: int) -> None:
     names = [thread["name"] for thread in document["threads"]]
     for name in dict.fromkeys(names):
         where = f" on {visible(name, one_line=True)}" if len(names) > 1 else ""
-        _print_blocks(out, f"  sent{where}", [block for block in document["blocks"] if block["thread"] == name])
+        blocks = [block for block in document["blocks"] if block["thread"] == name]
+        before = [block for block in blocks if block["continued"]]
+        _print_blocks(out, f"  sent before{where}, in the thread that this one goes on from", before)
+        _print_blocks(out, f"  sent{where}", [block for block in blocks if not block["continued"]])
     if document["left_out"]:
         show(out, "  not sent")
         for left in document["left_out"]:

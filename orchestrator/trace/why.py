@@ -40,11 +40,7 @@ def why_document(
         "attempt": journal.attempt.number,
         "state": journal.attempt.state,
         "threads": [_thread(thread, journal.attempt.inputs_hash) for thread in journal.threads],
-        "blocks": [
-            _block(block, output) | {"thread": thread.name}
-            for thread in journal.threads
-            for block in thread.prompt.blocks
-        ],
+        "blocks": [block for thread in journal.threads for block in _blocks(thread, output)],
         "left_out": [_left_out(left) for left in dict.fromkeys(left_out)],  # each once, however many threads
         "reads": [{"source": read.name, "version": read.version} for read in journal.reads],
         "estimate_tokens": sum(_estimate(thread) for thread in journal.threads),
@@ -54,6 +50,14 @@ def why_document(
 def request_text(threads: Sequence[ThreadJournal]) -> str:
     """The text of every request of an attempt, in order: system and user message, then only what each call added."""
     return "\n\n".join(part for thread in threads for part in _thread_text(thread))
+
+
+def _blocks(thread: ThreadJournal, output: str | None) -> list[dict[str, Any]]:
+    """What the thread's model saw: what was sent before, in the threads that it goes on from, then its own."""
+    before = thread.continues
+    earlier = [block | {"continued": True} for block in _blocks(before, output)] if before else []
+    own = [_block(block, output) | {"thread": thread.name, "continued": False} for block in thread.prompt.blocks]
+    return [*earlier, *own]
 
 
 def prompt_text(system: str, user: str) -> str:
@@ -69,6 +73,7 @@ def _thread(thread: ThreadJournal, inputs_hash: str | None) -> dict[str, Any]:
         "model": thread.model,
         "request_hash": thread.calls[0].sent.request_hash if thread.calls else None,
         "inputs_hash": inputs_hash,
+        "continues": thread.continues.id if thread.continues else None,
         "calls": [_call(call) for call in thread.calls],
     }
 
@@ -132,8 +137,11 @@ def _estimate(thread: ThreadJournal) -> int:
 
 
 def _thread_text(thread: ThreadJournal) -> list[str]:
-    parts = [prompt_text(thread.prompt.system, thread.prompt.text)]
-    for call in thread.calls[1:]:
+    if thread.continues is None:
+        parts, rest = [prompt_text(thread.prompt.system, thread.prompt.text)], thread.calls[1:]
+    else:
+        parts, rest = _thread_text(thread.continues), thread.calls
+    for call in rest:
         parts += [_item(call, item) for item in call.sent.items if not isinstance(item, OutputItem)]
     return parts
 

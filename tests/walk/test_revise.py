@@ -251,7 +251,8 @@ def test_A9_so_many_rounds_are_so_many_calls_each_in_a_process_of_its_own(tmp_pa
 @pytest.mark.parametrize("how", ["lost", "zdr", "replay"])
 def test_S13_where_the_id_is_gone_everything_is_sent_again_as_it_was(tmp_path: Path, how: str) -> None:
     """Threads are lists of hashes: what the parents sent and were answered, then one's own, not rendered again."""
-    provider: dict[str, Any] = {"lost": {}, "zdr": {"zdr": True}, "replay": {"chaining": "replay"}}[how]
+    ways: dict[str, dict[str, Any]] = {"lost": {}, "zdr": {"zdr": True}, "replay": {"chaining": "replay"}}
+    provider = ways[how]
     there = house(tmp_path, **provider)
     started(there)
     revise(there, comment="first word")
