@@ -407,6 +407,7 @@ def test_R024_the_why_document() -> None:
         "tokens": 20,
         "used": True,
         "thread": "main",
+        "continued": False,
     }
     assert document["left_out"] == [
         {"layer": "conversation", "source": "messages 1–14", "reason": "over 800 tokens", "tokens": 900}
