@@ -99,7 +99,8 @@ class StepKeys(CallKeys, total=False):
 
     `tools` may be called by its model. `checks` are rules on what it makes: expressions over its fields, `{"expr": …,
     "message": …}`, or functions `(value, **reads)` that return None or a message. `needs` are steps it waits for
-    without reading them. `conversation` is how much of the session's conversation it sees.
+    without reading them. `conversation` is how much of the session's conversation it sees. `repeat` visits it until a
+    rule holds: `{"until": "score >= 8", "max_rounds": 3, "feedback": {"expr": "missing"}, "then": "fail"}`.
     """
 
     description: str
@@ -107,6 +108,7 @@ class StepKeys(CallKeys, total=False):
     checks: Sequence[Check]
     needs: Sequence[Source[Any] | str]
     conversation: Mapping[Literal["messages", "tokens"], int] | Literal["off"]
+    repeat: Mapping[str, Any]
 
 
 class StepDecorator(Protocol):
@@ -538,8 +540,9 @@ def _declaration(
     name: str, place: Place, keys: Mapping[str, Any], task: Mapping[str, Any] | None = None, **more: Any
 ) -> StepDeclaration:
     rest = {key: value for key, value in keys.items() if key not in ("tools", "checks", "needs")}
-    if isinstance(rest.get("conversation"), Mapping):
-        rest["conversation"] = dict(rest["conversation"])
+    for key in ("conversation", "repeat"):
+        if isinstance(rest.get(key), Mapping):
+            rest[key] = {name: dict(part) if isinstance(part, Mapping) else part for name, part in rest[key].items()}
     return StepDeclaration(
         name=name,
         place=place,

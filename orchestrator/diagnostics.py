@@ -66,6 +66,7 @@ CODES: Final[Mapping[str, str]] = {
     "P225": "A function cannot be a tool: it needs a docstring and a type for each parameter.",
     "P226": "Two tools of a step have the same name.",
     "P227": "A Python step makes no model call; keys about the call have no meaning on it.",
+    "P228": "A `repeat` cannot work: its rule names nothing that is there, or the step makes the same each time.",
     "P229": "An expression cannot be read, or names what is no field of the output.",
     "P230": "There is no contract of this name.",
     "P231": "A contract's `about` or `not_for` says nothing.",

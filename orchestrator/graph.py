@@ -56,6 +56,17 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeat:
+    """A step's loop: visits until `until` holds, at most `max_rounds` in all. Expressions are parsed."""
+
+    until: Any
+    max_rounds: int
+    feedback: Any
+    then: Literal["fail", "accept"]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
 class ModelChoice:
     """The model a step calls, after step over alias over defaults. `provider` names a driver or `[providers.NAME]`."""
 
@@ -118,6 +129,7 @@ class StepNode:
     place: Place
     templates: Mapping[str, Template] = field(default_factory=dict)
     questions: int = 1
+    repeat: Repeat | None = None
 
     @property
     def asks(self) -> bool:

@@ -217,6 +217,13 @@ def _planned(
         return PlannedStep(step.name, action, (*reasons, BODY), tokens * step.questions, least, None)
     # The worst case: every re-ask used, each carrying all earlier replies at their cap.
     worst = [prices.worst(provider, model, tokens + n * cap, cap) for n in range(step.reasks + 1)]
+    if step.repeat is not None:
+        # Each further visit is shown the version before it, and told what is not good yet.
+        more = tokens + 2 * cap
+        worst += [prices.worst(provider, model, more + n * cap, cap) for n in range(step.reasks + 1)] * (
+            step.repeat.max_rounds - 1
+        )
+        reasons = (*reasons, f"at most {step.repeat.max_rounds} visits")
     known = [cost for cost in worst if cost is not None]
     high = sum(known, Decimal(0)) if len(known) == len(worst) else None
     return PlannedStep(step.name, action, reasons, tokens, low.usd if low else None, high)

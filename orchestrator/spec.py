@@ -100,6 +100,21 @@ class ConversationSpec(Strict):
     tokens: int = Field(default=800, ge=0)
 
 
+class FeedbackSpec(Strict):
+    """Feedback that is computed from a version and from what its step reads."""
+
+    expr: str
+
+
+class RepeatSpec(Strict):
+    """A step that is visited until its rule holds: at most so many times, each time told what is not good yet."""
+
+    until: str
+    max_rounds: int = Field(default=3, ge=2, le=20)
+    feedback: str | FeedbackSpec | None = None
+    then: Literal["fail", "accept"] = "fail"
+
+
 class ModelSpec(Strict):
     """A model alias: `use` is `provider:model`, with the parameters every call on it carries."""
 
@@ -139,6 +154,7 @@ class StepSpec(Strict):
     checks: tuple[CheckSpec, ...] = ()
     tools: tuple[str, ...] = ()
     conversation: ConversationSpec | Literal["off"] = ConversationSpec()
+    repeat: RepeatSpec | None = None
     model: str | None = None
     effort: Effort | None = None
     max_output_tokens: int | None = Field(default=None, gt=0)

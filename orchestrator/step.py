@@ -41,9 +41,11 @@ from orchestrator.facts import FactsResult, check_facts
 from orchestrator.graph import Graph, StepNode
 from orchestrator.moves import count_reasks
 from orchestrator.output import run_checks, schema_faults, too_large
+from orchestrator.repeating import Visit, visited
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
 from orchestrator.store.records import Fenced
 from orchestrator.values import (
+    Again,
     Commit,
     CommitResult,
     Context,
@@ -155,11 +157,11 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
     )
     finished = await chain.run()
     base = journal.base_head if journal is not None and recorded else claim.base_head
-    return await _commit_model(walk, finished, context, base)
+    return await _commit_model(walk, finished, context, base, visited(step, finished.verdict.value, snapshot))
 
 
 async def _commit_model(
-    walk: Walk, finished: Finished, context: Context, base_head: str | None
+    walk: Walk, finished: Finished, context: Context, base_head: str | None, visit: Visit | None
 ) -> tuple[Dispatch, ...]:
     model = walk.step.model
     assert model is not None
@@ -176,7 +178,8 @@ async def _commit_model(
     # What the thread ended with is kept beside its last reply: a follow-up asks whether that is still what stands.
     done = replace(finished.done, answer=verdict.body)
     calls = [*(c.done for c in finished.calls if c.done), done]
-    return await _commit(walk, artifact, done, base_head, calls, count_reasks(finished.calls), verdict.notes)
+    reasks = count_reasks(finished.calls)
+    return await _commit(walk, artifact, done, base_head, calls, reasks, verdict.notes, visit)
 
 
 # --- a step in plain Python -------------------------------------------------------------------------------------------
@@ -302,7 +305,8 @@ async def _body_step(walk: Walk) -> tuple[Dispatch, ...]:
     base = journal.base_head if journal is not None and journal.manifest is not None else claim.base_head
     notes = [dropped_note(drop) for drop in facts.dropped]
     done = [call.done for call in calls if call.done]
-    return await _commit(walk, artifact, None, base, done, count_reasks(calls), notes)
+    visit = visited(step, facts.value, snapshot)
+    return await _commit(walk, artifact, None, base, done, count_reasks(calls), notes, visit)
 
 
 async def _checked_facts(walk: Walk, snapshot: Snapshot, body: bytes) -> FactsResult:
@@ -336,6 +340,7 @@ async def _commit(
     calls: Sequence[DoneCall],
     reasks: int,
     notes: Sequence[str] = (),
+    visit: Visit | None = None,
 ) -> tuple[Dispatch, ...]:
     usage = sum((c.usage for c in calls if c.usage), Usage())
     costs = [c.cost_usd for c in calls]
@@ -348,6 +353,10 @@ async def _commit(
         "cost_partial": None in costs,
         "seconds": round(sum(c.seconds for c in calls), 3),
     }
+    again, end = _after_visit(walk, visit, summary)
+    if visit is not None and visit.why and again is None:
+        notes = (*notes, f"accepted after {visit.number} visits, although {visit.why}")
+        walk.emit("step.note", text=notes[-1])
     result = await walk.services.store.commit(
         Commit(
             dispatch=walk.dispatch,
@@ -357,15 +366,38 @@ async def _commit(
             base_head=base_head,
             events=(
                 *(Event("step.note", data={"text": note}) for note in notes),
-                Event("step.done", data=summary),
+                end,
             ),
+            again=again,
         ),
         AtOnce(walk.graph, walk.services.worker),
     )
-    return _after_commit(walk, result, summary)
+    return _after_commit(walk, result, end, summary)
 
 
-def _after_commit(walk: Walk, result: CommitResult, summary: Mapping[str, Any]) -> tuple[Dispatch, ...]:
+def _after_visit(walk: Walk, visit: Visit | None, summary: Mapping[str, Any]) -> tuple[Again | None, Event]:
+    """What the step's loop makes of this visit, and the event that says how it ended."""
+    repeat = walk.step.repeat
+    if visit is None or repeat is None or not visit.why or (visit.is_last and repeat.then == "accept"):
+        return None, Event("step.done", data=summary)
+    if not visit.is_last:
+        told = {"round": visit.number, "of": visit.of, "reason": visit.why}
+        return Again(visit.number), Event("step.repeat", data={**summary, **told})
+    error = ErrorRecord(
+        "not_good_enough",
+        f"after {visit.of} visits {visit.why}",
+        f"the last version is kept: edit it, or raise max_rounds ({repeat.place}); `orch resume` visits once more",
+    )
+    return Again(visit.number - 1, error), Event("step.failed", data=_told(error))
+
+
+def _told(error: ErrorRecord) -> dict[str, Any]:
+    return {"code": error.code, "message": error.message, "hint": error.hint}
+
+
+def _after_commit(walk: Walk, result: CommitResult, end: Event, summary: Mapping[str, Any]) -> tuple[Dispatch, ...]:
+    if result.outcome in ("again", "exhausted"):
+        walk.emit(end.kind, version=result.version, **end.data)
     if result.outcome in ("committed", "moved"):
         walk.emit("step.done", version=result.version, **summary)
     if result.outcome == "moved":

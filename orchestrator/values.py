@@ -501,10 +501,19 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """A version that its step's loop does not take: the next visit has this `round`, or there is none (`error`)."""
+
+    round: int
+    error: ErrorRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """The end of a step: everything of it lands in ONE transaction, or nothing does.
 
-    `children` are the steps that wait for this one; `base_head` is the head the attempt started from (S07).
+    `children` are the steps that wait for this one; `base_head` is the head the attempt started from (S07). `again`
+    says that the version is not good yet.
     """
 
     dispatch: Dispatch
@@ -514,6 +523,7 @@ class Commit:
     base_head: str | None = None
     used: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
+    again: Again | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,10 +531,11 @@ class CommitResult:
     """How a commit ended.
 
     `committed`; `moved`: an input changed meanwhile, the version is stale at birth (S06); `conflict`: a person edited
-    this artifact meanwhile, the draft is kept but is not head (S07); `fenced`: this attempt is not ours any more.
+    this artifact meanwhile, the draft is kept but is not head (S07); `fenced`: this attempt is not ours any more;
+    `again`: another visit of its loop follows; `exhausted`: none does, and the step has failed with this version.
     """
 
-    outcome: Literal["committed", "moved", "conflict", "fenced"]
+    outcome: Literal["committed", "moved", "conflict", "fenced", "again", "exhausted"]
     version: int | None = None
     artifact_id: str | None = None
     ready: tuple[Dispatch, ...] = ()

@@ -45,6 +45,7 @@ from orchestrator.ids import canonical_json, sha256, synthetic_thread_id, variab
 from orchestrator.moves import prompt_item, transcript
 from orchestrator.project import OutsideProject
 from orchestrator.python.declarations import mark_of
+from orchestrator.repeating import feedback
 from orchestrator.spec import Sensitivity
 from orchestrator.store.records import Fenced, Journal
 from orchestrator.thread import Question, follow_up
@@ -131,6 +132,18 @@ class Body:
     def comment(self) -> str | None:
         redo = self.snapshot.redo
         return redo.comment.text if redo is not None and redo.comment is not None else None
+
+    @property
+    def feedback(self) -> str | None:
+        redo, step = self.snapshot.redo, self.walk.step
+        if redo is None or redo.draft is None or redo.mode != "repeat" or step.repeat is None:
+            return None
+        return feedback(step, step.contract.load(redo.draft.body), self.snapshot)
+
+    @property
+    def draft(self) -> Any:
+        redo = self.snapshot.redo
+        return self.walk.step.contract.instance(redo.draft.body) if redo is not None and redo.draft else None
 
     async def call(self) -> Any:
         """What the body returns. Questions that it left under way are stopped with it."""

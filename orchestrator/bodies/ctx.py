@@ -42,6 +42,12 @@ class Hands(Protocol):
     @property
     def comment(self) -> str | None: ...
 
+    @property
+    def feedback(self) -> str | None: ...
+
+    @property
+    def draft(self) -> Any: ...
+
     def open(self, name: str | None) -> Asking:
         """A thread that nothing has been asked on yet."""
         ...
@@ -107,6 +113,17 @@ class Ctx:
         """What a person wants of this version, where somebody asked for the step to be made once more (`orch revise`, a
         gate's reject); None else. Nothing of it is sent by itself: put it into what you ask."""
         return self._hands.comment
+
+    @property
+    def feedback(self) -> str | None:
+        """What the step's `repeat` says of the version before, on a further visit; None else."""
+        return self._hands.feedback
+
+    @property
+    def draft(self) -> Any:
+        """The step's current version, where it is made once more; None on its first visit. Give it to a question as a
+        quote: `ctx.ask(Plan, "Mend it.", draft=ctx.draft)`."""
+        return self._hands.draft
 
     def thread(self, name: str | None = None) -> Thread:
         """A new thread. A name tells threads apart that ask the same, and is what `orch why` calls it."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from orchestrator.bodies.scan import AskCall, asks_in
+from orchestrator.building.repeats import repeat_of
 from orchestrator.building.template_names import template_faults
 from orchestrator.contracts import Contract, schemas
 from orchestrator.contracts.sent_schema import unsendable
@@ -51,6 +52,7 @@ class StepBuilding:
         templates = self._body_templates(function, asked, reads) if function is not None else {}
         tools = self._tools()
         checks = self._checks(contract)
+        repeat = repeat_of(self, contract, reads, asks or self._damaged("python") or function is None)
         model = self.building.models.choose(self.name, self.spec) if asks else None
         if contract is None or (template is None and function is None):
             return None
@@ -77,6 +79,7 @@ class StepBuilding:
             place=self.building.places.key("steps", self.name),
             templates=templates,
             questions=max(1, len(asked)),
+            repeat=repeat,
         )
 
     def _digest(self, checks: tuple[Check, ...], asks: bool) -> str:
@@ -84,6 +87,7 @@ class StepBuilding:
         spec = self.spec
         conversation = spec.conversation if spec.conversation == "off" else spec.conversation.model_dump()
         defaults = {r.read: r.default for r in spec.reads if r.default is not MISSING}
+        looped = {"repeat": spec.repeat.model_dump(mode="json")} if spec.repeat is not None else {}
         return digest(
             {
                 "system": self.building.spec.system,
@@ -91,6 +95,7 @@ class StepBuilding:
                 "conversation": conversation if asks else None,
                 "checks": [[check.label, check.message] for check in checks],
                 "defaults": defaults,
+                **looped,
             }
         )
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MARKS: Final[Mapping[str, tuple[str, str]]] = {
     "succeeded": ("✓", "green"),
     "reused": ("=", "green"),
+    "repeat": ("↻", "cyan"),
     "failed": ("✗", "bold red"),
     "waiting": ("‖", "yellow"),
     "paused": ("‖", "yellow"),

@@ -179,6 +179,11 @@ class Progress(AbstractContextManager["Progress"]):
     def _on_step_done(self, event: Event) -> None:
         self._finish(event, self._line(event, "succeeded"))
 
+    def _on_step_repeat(self, event: Event) -> None:
+        data = event.data
+        note = f"visit {data.get('round')} of {data.get('of')}: {data.get('reason')}"
+        self._finish(event, self._line(event, "repeat", note))
+
     def _on_step_failed(self, event: Event) -> None:
         self._finish(event, self._line(event, "failed", *_why(event)))
 

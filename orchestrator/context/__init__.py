@@ -17,12 +17,14 @@ from orchestrator.context.render import (
     comment_block,
     draft_block,
     facts_text_block,
+    feedback_block,
     message_block,
     turn_blocks,
 )
 from orchestrator.context.select import choose, fields_left, statements
 from orchestrator.facts import facts_block
 from orchestrator.graph import Graph, StepNode
+from orchestrator.repeating import feedback
 from orchestrator.spec import Sensitivity
 from orchestrator.values import Block, Context, Redo, Snapshot, Statement
 
@@ -53,7 +55,7 @@ def build_context(
     sensitivity = highest(block.sensitivity for block in material)
     facts = _facts(step, said, sensitivity)
     message = (message_block(snapshot.message),) if snapshot.message else ()
-    blocks = (*material, *facts, *message, *_comment(step, snapshot.redo))
+    blocks = (*material, *facts, *_feedback(step, snapshot), *message, *_comment(step, snapshot.redo))
     check_access(step.name, blocks, may_see, provider_name)
     check_window(step, graph.spec.system, blocks, window)
     return Context(
@@ -70,6 +72,15 @@ def _draft(step: StepNode, redo: Redo | None) -> tuple[Block, ...]:
     if redo is None or redo.draft is None or redo.mode not in ("follow_up", "repeat") or step.kind != "llm":
         return ()
     return (draft_block(step.name, step.contract, redo.draft),)
+
+
+def _feedback(step: StepNode, snapshot: Snapshot) -> tuple[Block, ...]:
+    """What the step's loop says of the version before, ahead of the task."""
+    redo, repeat = snapshot.redo, step.repeat
+    if redo is None or redo.draft is None or repeat is None or redo.mode != "repeat" or step.kind != "llm":
+        return ()
+    said = feedback(step, step.contract.load(redo.draft.body), snapshot)
+    return (feedback_block(said, repeat.place, redo.draft),)
 
 
 def _comment(step: StepNode, redo: Redo | None) -> tuple[Block, ...]:

@@ -15,6 +15,7 @@ from orchestrator.context.budget import message_name, turn_text
 from orchestrator.context.guards import framed, highest, not_for, sensitivity_of
 from orchestrator.context.select import Chosen
 from orchestrator.contracts import Contract
+from orchestrator.errors import Place
 from orchestrator.frame import (
     FACTS_HEADING,
     FramedArtifact,
@@ -23,6 +24,7 @@ from orchestrator.frame import (
     write_artifact,
     write_comment,
     write_facts,
+    write_feedback,
     write_message,
     write_quote,
 )
@@ -120,6 +122,12 @@ def draft_block(step: str, contract: Contract, draft: Artifact) -> Block:
         guards=guards,
         sensitivity=highest((contract.sensitivity, version.sensitivity)),
     )
+
+
+def feedback_block(text: str, place: Place, draft: Artifact) -> Block:
+    """What is not good yet about the current version, as the step's loop says."""
+    rule = f"feedback of repeat, {place}"
+    return text_block("feedback", "repeat", rule, write_feedback(text), sensitivity=draft.version.sensitivity)
 
 
 def comment_block(redo: Redo, *, alone: bool = False) -> Block:

@@ -33,12 +33,14 @@ from orchestrator.spec import (
     ContractSpec,
     ConversationSpec,
     DefaultsSpec,
+    FeedbackSpec,
     InputSpec,
     ModelSpec,
     PathKey,
     PipelineSpec,
     Places,
     ReadSpec,
+    RepeatSpec,
     StepSpec,
 )
 from orchestrator.yaml_nodes import Document, read_yaml
@@ -298,6 +300,8 @@ class _PipelineLoader:
             keys["checks"] = self._entries(keys["checks"], (*path, "checks"), self._check)
         if "conversation" in keys:
             keys["conversation"] = self._conversation(keys["conversation"], (*path, "conversation"))
+        if "repeat" in keys:
+            keys["repeat"] = self._repeat(keys["repeat"], (*path, "repeat"))
         return reader.model(StepSpec, keys, path, "a step")
 
     def _entries(self, value: object, path: PathKey, read: Callable[[Any, PathKey], Any]) -> tuple[Any, ...]:
@@ -330,6 +334,24 @@ class _PipelineLoader:
             reader.drop(path)
             return None
         return reader.model(CheckSpec, keys, path, "a check")
+
+    def _repeat(self, value: Any, path: PathKey) -> RepeatSpec | None:
+        reader = self.reader
+        data = reader.mapping(value, path, "'repeat'")
+        if data is None:
+            return None
+        keys = reader.keys(data, path, RepeatSpec, "'repeat'")
+        inner = keys.get("feedback")
+        if isinstance(inner, dict):
+            keys["feedback"] = self._feedback(inner, (*path, "feedback"))
+        elif "feedback" in keys:
+            keys["feedback"] = reader.text(inner, (*path, "feedback"), "'feedback'")
+        keys = {key: given for key, given in keys.items() if key != "feedback" or given is not None}
+        return reader.model(RepeatSpec, keys, path, "'repeat'")
+
+    def _feedback(self, value: dict[str, Any], path: PathKey) -> FeedbackSpec | None:
+        keys = self.reader.keys(value, path, FeedbackSpec, "'feedback'")
+        return self.reader.model(FeedbackSpec, keys, path, "'feedback'")
 
     def _conversation(self, value: Any, path: PathKey) -> Any:
         reader = self.reader

@@ -50,6 +50,15 @@ CONVERSATION: Final[Mapping[str, str]] = {
     "messages": "At most so many messages of the session's conversation, newest first.",
     "tokens": "At most so many tokens of them.",
 }
+REPEAT: Final[Mapping[str, str]] = {
+    "until": "An expression over the output's fields and what the step reads; the step is good when it is true.",
+    "max_rounds": "At most so many visits, the first included.",
+    "feedback": "What the next visit is told ahead of its task: a text, or {expr}; left out, which rule does not hold.",
+    "then": "Whether the step fails after the last visit, or its last version is accepted.",
+}
+FEEDBACK: Final[Mapping[str, str]] = {
+    "expr": "An expression over the output's fields and what the step reads; its value is the text.",
+}
 MODEL: Final[Mapping[str, str]] = {
     "use": "provider:model; ${env:NAME} is replaced here.",
     "effort": "How much a reasoning model thinks.",
@@ -81,6 +90,7 @@ STEP: Final[Mapping[str, str]] = {
     "checks": "Rules on the output: expressions, or {expr, message} or {python, message}.",
     "tools": "Functions file.py:name that the model may call.",
     "conversation": "How much of the session's visible conversation the step sees, or off.",
+    "repeat": "Visit the step until a rule holds: {until, max_rounds, feedback, then}.",
     "model": "The alias of the step's model.",
     "effort": "How much a reasoning model thinks.",
     "max_output_tokens": "The most tokens an answer may take.",
@@ -96,6 +106,8 @@ KEY_HELP: Final[Mapping[str, Mapping[str, str]]] = {
     "ReadSpec": READ,
     "CheckSpec": CHECK,
     "ConversationSpec": CONVERSATION,
+    "RepeatSpec": REPEAT,
+    "FeedbackSpec": FEEDBACK,
     "ModelSpec": MODEL,
     "DefaultsSpec": DEFAULTS,
     "BudgetSpec": BUDGET,

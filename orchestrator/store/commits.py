@@ -16,7 +16,7 @@ from orchestrator.store import artifacts, calls, json_text, runs
 from orchestrator.store.claims import ORDINARY, Asked, new_attempt
 from orchestrator.store.records import Fenced, Starter
 from orchestrator.store.sql import Sql, Tx
-from orchestrator.values import AttemptState, Commit, CommitResult, Dispatch, DoneCall, ErrorRecord, Event
+from orchestrator.values import Again, AttemptState, Commit, CommitResult, Dispatch, DoneCall, ErrorRecord, Event
 
 _END_SET = """
 UPDATE attempt SET state = :state, error = :error, ended_at = :now,
@@ -113,7 +113,8 @@ def commit(tx: Tx, commit: Commit, starter: Starter | None) -> CommitResult:
     """The end of a step, whichever of the outcomes it has, and the beginning of what follows. Raises Fenced."""
     dispatch = commit.dispatch
     locked = runs.lock(tx, dispatch.run_id, len(commit.events))
-    ended = _end(tx, dispatch, "succeeded")
+    refused = commit.again.error if commit.again is not None else None
+    ended = _end(tx, dispatch, "succeeded" if refused is None else "failed", refused)
     if commit.done is not None:
         calls.write_done(tx, dispatch, commit.done)
     runs.write_events(tx, dispatch.run_id, locked, commit.events, dispatch)
@@ -125,9 +126,39 @@ def commit(tx: Tx, commit: Commit, starter: Starter | None) -> CommitResult:
         tx, dispatch.run_id, step.name, step.item, version, commit.artifact, step.head_id, dispatch.attempt_id
     )
     moved = artifacts.moved(tx, dispatch.run_id, dispatch.attempt_id)
+    if commit.again is not None:
+        return _not_good_yet(tx, dispatch, step, artifact_id, version, ended, commit.again, moved)
     starter = starter if locked.status == "running" else None
     ready = accept(tx, dispatch, step, artifact_id, version, moved, commit.children, ended.redo, ended.asked, starter)
     return CommitResult("moved" if moved else "committed", version, artifact_id, ready, moved)
+
+
+def _not_good_yet(
+    tx: Tx,
+    dispatch: Dispatch,
+    step: Step,
+    artifact_id: str,
+    version: int,
+    ended: _Ended,
+    again: Again,
+    moved: tuple[str, ...],
+) -> CommitResult:
+    """A visit of a loop that another one follows, in the same transaction; or the last, whose version stays."""
+    tx.run(
+        _NEW_HEAD,
+        step=step.id,
+        head=artifact_id,
+        basis=dispatch.attempt_id,
+        version=version,
+        stale=int(bool(moved) and again.error is not None),
+        released=step.released,
+    )
+    if again.error is not None:
+        return CommitResult("exhausted", version, artifact_id)
+    asked = Asked("repeat", again.round, ended.asked.message_id)
+    number = dispatch.number + 1
+    next_one = new_attempt(tx, dispatch.run_id, step.id, step.name, step.item, number, redo=ended.redo, asked=asked)
+    return CommitResult("again", version, artifact_id, (next_one,))
 
 
 def _conflict(tx: Tx, commit: Commit, step: Step) -> CommitResult:

@@ -84,6 +84,17 @@ class StepDone(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepRepeated(RunEvent):
+    """A visit of a loop has made a version that is not good yet, and another one follows: visit `round` of `of`."""
+
+    KIND: ClassVar[str] = "step.repeat"
+    version: int | None
+    round: int
+    of: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepFailed(RunEvent):
     KIND: ClassVar[str] = "step.failed"
     code: str
@@ -193,6 +204,7 @@ _KINDS: Final[Mapping[str, type[RunEvent]]] = {
         StoreWaiting,
         StepStarted,
         StepDone,
+        StepRepeated,
         StepFailed,
         StepWaiting,
         StepReasked,
