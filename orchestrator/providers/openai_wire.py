@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from orchestrator.errors import ProviderFailure
-from orchestrator.ids import SYNTHETIC_PREFIX, canonical_json, is_synthetic
+from orchestrator.ids import canonical_json, is_synthetic
+from orchestrator.providers.answers import field_of, malformed, response_id, text_or_none, words
 from orchestrator.providers.base import FailureKind
 from orchestrator.providers.usage import openai_usage
 from orchestrator.values import Item, OutputItem, Reply, Request, TextItem, ToolCall, ToolOutput
-
-LONGEST_ID: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ def reply(response: object, ending: Ending, streamed: Sequence[Mapping[str, Any]
         raise malformed("the terminal event holds no response")
     if ending == "failed":
         error = response.get("error")
-        raise failed(error, "the response failed", unknown="bad_request" if _field(error, "code") else "overloaded")
+        raise failed(error, "the response failed", unknown="bad_request" if field_of(error, "code") else "overloaded")
     if response.get("error"):
         raise malformed(f"a {ending} response carries an error: {words(response['error'])}")
     items = _items(response.get("output"), streamed)
@@ -123,23 +122,10 @@ def reply(response: object, ending: Ending, streamed: Sequence[Mapping[str, Any]
         tool_calls=_tool_calls(items),
         refusal="".join(refusals) if refusals else None,
         incomplete_reason=str(reason or "unknown") if ending == "incomplete" else None,
-        previous=_text(response.get("previous_response_id")),
+        previous=text_or_none(response.get("previous_response_id")),
         usage=openai_usage(response.get("usage")),
-        model=_text(response.get("model")),
+        model=text_or_none(response.get("model")),
     )
-
-
-def response_id(response: object) -> str:
-    """The response's id. Raises ProviderFailure where there is none, one that looks like ours (S12), or one without
-    end: it is kept and sent with each call."""
-    found = response.get("id") if isinstance(response, Mapping) else None
-    if not isinstance(found, str) or not found:
-        raise malformed("the response has no id")
-    if len(found) > LONGEST_ID:
-        raise malformed(f"the response's id has {len(found):,} characters")
-    if found.startswith(SYNTHETIC_PREFIX):
-        raise malformed(f"the response's id starts with {SYNTHETIC_PREFIX}, which only our own threads may")
-    return found
 
 
 def _items(output: object, streamed: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
@@ -184,10 +170,6 @@ def _tool_calls(items: Sequence[Mapping[str, Any]]) -> tuple[ToolCall, ...]:
     if len({call.call_id for call in calls}) < len(calls):
         raise malformed("two function calls carry the same call_id")
     return tuple(calls)
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 # --- what a refusal means (providers' failure table) ------------------------------------------------------------------
@@ -237,7 +219,7 @@ def refusal_kind(status: int, error: object, *, chained: bool) -> FailureKind:
     """Which row of the failure table an HTTP error is. Texts first, where servers send no code; then the code; then
     the status."""
     message = words(error)
-    if _TOO_LONG.search(message) or _field(error, "error_type") == "context_length_exceeded":
+    if _TOO_LONG.search(message) or field_of(error, "error_type") == "context_length_exceeded":
         return "too_long"
     if _UNANSWERED.search(message):
         return "unanswered_call"
@@ -255,52 +237,23 @@ def refusal_kind(status: int, error: object, *, chained: bool) -> FailureKind:
 
 def _named(error: object) -> FailureKind | None:
     """What the error calls itself. The code wins: a rate limit may carry the type of a quota, and vice versa."""
-    code = _field(error, "code")
+    code = field_of(error, "code")
     if "policy" in code:
         return "refused"
-    return _BY_CODE.get(code) or (_BY_CODE.get(_field(error, "type")) if not code else None)
+    return _BY_CODE.get(code) or (_BY_CODE.get(field_of(error, "type")) if not code else None)
 
 
 def _about_chain(status: int, error: object, named: FailureKind | None) -> FailureKind | None:
     """`lost` = the server knows the field but not this id; `unsupported` = it does not know the field."""
     message = words(error)
-    if "previous_response_id" in message or _field(error, "param") == "previous_response_id":
+    if "previous_response_id" in message or field_of(error, "param") == "previous_response_id":
         return "chain_lost" if _LOST.search(message) else "chain_unsupported"
     return "chain_lost" if status == 404 and named is None and "model" not in message.lower() else None
 
 
 def failed(error: object, what: str, *, unknown: FailureKind) -> ProviderFailure:
     """An error reported inside a reply or a stream. `unknown` is the kind where its code says nothing known."""
-    named = _named(error) or _BY_CODE.get(_field(error, "type"))
+    named = _named(error) or _BY_CODE.get(field_of(error, "type"))
     if named is None:
         named = "too_long" if _TOO_LONG.search(words(error)) else unknown
     return ProviderFailure(f"{what}: {words(error)}", kind=named)
-
-
-def malformed(what: str) -> ProviderFailure:
-    """A reply with a good status that is no reply."""
-    return ProviderFailure(f"the reply is malformed: {what}", kind="malformed")
-
-
-def error_of(document: object) -> object:
-    """The error object of an error body: `{"error": {…}}`, `{"error": "…"}`, `{"detail": …}` or the body itself."""
-    if isinstance(document, Mapping):
-        inner = document.get("error", document.get("detail"))
-        if isinstance(inner, Mapping):
-            return {"error_type": document.get("error_type"), **inner}
-        return document if inner is None else {"message": str(inner), "code": document.get("code")}
-    return document
-
-
-def _field(error: object, key: str) -> str:
-    value = error.get(key) if isinstance(error, Mapping) else None
-    return str(value) if value is not None else ""
-
-
-def words(error: object) -> str:
-    """An error in words: its message, else its code, else itself; one line, 400 characters at most."""
-    text = _field(error, "message") or _field(error, "code") or _field(error, "type")
-    if not text:
-        text = str(error) if error else "no reason given"
-    printable = "".join(ch if ch.isprintable() else " " for ch in text)
-    return " ".join(printable.split())[:400]
