@@ -7,6 +7,7 @@ special case, it is the same loop entered with a longer list.
     nothing yet                  → send the opening
     sent, no reply recorded      → send the same items again, from the same parent (the reply may be paid twice)
     reply with tool calls        → run them, send all results
+    reply that was paused        → send nothing new, on the reply
     reply that failed a check    → send the feedback, on the reply's own id
     reply cut off                → send the same items again from the same parent, once, with a higher cap
     id unknown or ignored        → send everything again without an id (rung: replay), then chain on
@@ -93,6 +94,7 @@ UNBILLED: Final = frozenset(
     }
 )
 MAX_TOOL_ROUNDS: Final = 50
+WINDOW_FULL: Final = "model_context_window_exceeded"  # a vendor's name for a reply that no higher cap would complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +379,7 @@ class Chain:
         if reply.status == "incomplete":
             await self._cut_off(done, request, reply)
             return None
-        if reply.tool_calls:
+        if reply.tool_calls or reply.status == "paused":  # paused: tools of the vendor's, nothing for us to answer
             await self._record(replace(done, outcome="tools", tool_calls=reply.tool_calls))
             return None
         return await self._judge(done, reply)
@@ -397,6 +399,15 @@ class Chain:
         """One redo from the parent with a higher cap; a cut-off reply is never chained on and never repaired."""
         reason = reply.incomplete_reason or "unknown reason"
         done = replace(done, outcome="cut_off", reason=reason)
+        if reason == WINDOW_FULL:
+            raise ChainStopped(
+                ProviderFailure(
+                    f"{request.model}: the context and the reply together are over the model's window",
+                    hint="read fewer artifacts or fields, or use another model",
+                    kind="too_long",
+                ),
+                done,
+            )
         if reason != "max_output_tokens" or any(map(is_cut_off, turn(self.calls))):
             raise ChainStopped(
                 StepFailed(

@@ -35,8 +35,13 @@ __all__ = [
     "substitute_env",
 ]
 
-KNOWN_KINDS: Final[Mapping[str, str]] = {"openai": "openai", "scripted": "scripted"}
+KNOWN_KINDS: Final[Mapping[str, str]] = {"openai": "openai", "anthropic": "anthropic", "scripted": "scripted"}
 KEY_VARIABLES: Final = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+# Of the providers that need no table: the variables of their address and of their key.
+_VARIABLES: Final[Mapping[str, tuple[str, str]]] = {
+    "openai": ("OPENAI_BASE_URL", "OPENAI_API_KEY"),
+    "anthropic": ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
+}
 _NAMED: Final = (("ORCH_MODEL", "model"), ("ORCH_MODEL_CHEAP", "model_cheap"), ("ORCH_DB", "db"), ("ORCH_USER", "user"))
 _ALIASES: Final[Mapping[str, str]] = {"default": "ORCH_MODEL", "cheap": "ORCH_MODEL_CHEAP"}
 _ENV = re.compile(r"\$\{env:([^}]*)\}")
@@ -170,11 +175,12 @@ class _Layers:
                 given = {key: getattr(spec, key) for key in spec.model_fields_set} if spec else {}
                 merged.update(given)
                 origins.update(dict.fromkeys(given, origin))
-            url = self.find("OPENAI_BASE_URL", None) if name == "openai" else None
+            address, key = _VARIABLES.get(name, ("", ""))
+            url = self.find(address, None) if address else None
             if url:
                 merged["base_url"], origins["base_url"] = url.value, url.origin
-            if name == "openai":
-                merged.setdefault("api_key_env", "OPENAI_API_KEY")
+            if key:
+                merged.setdefault("api_key_env", key)
             result[name] = _complete(name, merged, origins, env)
             for key, origin in origins.items():
                 value = getattr(result[name], key)
@@ -190,7 +196,7 @@ def _complete(name: str, merged: dict[str, Any], origins: Mapping[str, str], env
     if merged.get("kind") is None:
         raise ConfigError(
             f"providers.{name} does not say what it speaks: 'kind' is missing ({_origin(origins)}).",
-            hint='Write kind = "openai" for a server with the Responses API.',
+            hint='Write kind = "openai" for a server with the Responses API, kind = "anthropic" for the Messages API.',
         )
     if merged.get("base_url"):
         keys = [merged.get("api_key_env") or ""]

@@ -337,10 +337,11 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A terminal response. `status` other than `completed` is never chained on. `usage` None = not reported."""
+    """A terminal response. An `incomplete` one is never chained on; a `paused` one goes on, with nothing new, in the
+    next call: the vendor's own tools took too long for one. `usage` None = not reported."""
 
     id: str
-    status: Literal["completed", "incomplete"]
+    status: Literal["completed", "incomplete", "paused"]
     text: str
     items: tuple[OutputItem, ...]
     tool_calls: tuple[ToolCall, ...] = ()

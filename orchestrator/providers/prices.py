@@ -54,7 +54,7 @@ class Prices:
     """Prices by provider and model. `tables` are the project's own, by glob of `model` or `provider:model`.
 
     `base_urls` says where a provider's name leads, so that `[providers.work]` on a known vendor's host is priced as
-    that vendor; the name `openai` is OpenAI's price list whatever stands in for its server.
+    that vendor; the names `openai` and `anthropic` are their price lists whatever stands in for their servers.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ def _packaged(provider: str, base_url: str, model: str) -> ModelInfo | None:
 
     snapshot = get_snapshot()
     by_name: tuple[str | None, str | None] = (provider, None)
-    ways = [by_name] if provider == "openai" or not base_url else [(None, base_url), by_name]
+    ways = [by_name] if provider in ("openai", "anthropic") or not base_url else [(None, base_url), by_name]
     for provider_id, url in ways:
         try:
             return snapshot.find_provider_model(model, None, provider_id, url)[1]

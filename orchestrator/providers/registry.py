@@ -1,17 +1,18 @@
 """Which endpoints a project has: a provider's name to a driver, opened once and closed together.
 
-Names are `openai`, `scripted`, and each `[providers.NAME]` of the project file. A name says where a request goes, with
-which key, and what may be sent there; nothing else in the code knows a URL or a key. A missing key is found here,
-before a run starts, and the error says which variable is empty and how to try without one.
+Names are `openai`, `anthropic`, `scripted`, and each `[providers.NAME]` of the project file. A name says where a
+request goes, with which key, and what may be sent there; nothing else in the code knows a URL or a key. A missing key
+is found here, before a run starts, and the error says which variable is empty and how to try without one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from orchestrator.errors import ConfigError
@@ -19,8 +20,11 @@ from orchestrator.providers.base import Provider, Traits
 from orchestrator.providers.prices import Prices
 from orchestrator.spec import PriceSpec, ProviderSpec
 
-OPENAI_URL: Final = "https://api.openai.com/v1"
-DEFAULT_KEY: Final = "OPENAI_API_KEY"
+# By kind: where its vendor is, the variable of its key, and the last part of its hosts.
+VENDORS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY", "api.openai.com"),
+    "anthropic": ("https://api.anthropic.com", "ANTHROPIC_API_KEY", "api.anthropic.com"),
+}
 # Local servers want a key to be there, and do not look at it.
 NO_KEY: Final = "no-key"
 WITHOUT_KEY: Final = "To try without a key: `orch demo`, or ORCH_MODEL=scripted:DIR with written answers."
@@ -64,12 +68,12 @@ class Providers:
     def hosts(self, names: Iterable[str] | None = None) -> tuple[str, ...]:
         """Every host these providers (default: all) contact, for people: `host` or `host:port`, without user or key."""
         chosen = [self._spec(name) for name in names] if names is not None else list(self._specs().values())
-        found = {_shown_host(_url(spec)) for spec in chosen if spec.kind == "openai"}
+        found = {_shown_host(_url(spec)) for spec in chosen if spec.kind in VENDORS}
         return tuple(sorted(found))
 
     def prices(self) -> Prices:
         """The price list of this project: its own tables, and each provider's vendor by where its base_url leads."""
-        urls = {name: spec.base_url for name, spec in self._specs().items() if spec.base_url}
+        urls = {name: _url(spec) for name, spec in self._specs().items() if spec.kind in VENDORS}
         return Prices(self._settings.prices, urls)
 
     async def close(self) -> None:
@@ -80,7 +84,11 @@ class Providers:
             await provider.close()
 
     def _specs(self) -> Mapping[str, ProviderSpec]:
-        known = {"openai": ProviderSpec(kind="openai"), "scripted": ProviderSpec(kind="scripted")}
+        known = {
+            "openai": ProviderSpec(kind="openai"),
+            "anthropic": ProviderSpec(kind="anthropic"),
+            "scripted": ProviderSpec(kind="scripted"),
+        }
         return {**known, **self._settings.providers}
 
     def _spec(self, name: str) -> ProviderSpec:
@@ -98,7 +106,11 @@ class Providers:
     def _open(self, name: str, *, with_key: bool) -> Provider:
         if (name, with_key) not in self._opened:
             spec = self._spec(name)
-            opened = self._scripted(name, spec) if spec.kind == "scripted" else self._openai(name, spec, with_key)
+            if spec.kind == "scripted":
+                opened = self._scripted(name, spec)
+            else:
+                open_one = self._anthropic if spec.kind == "anthropic" else self._openai
+                opened = open_one(name, spec, _Address.of(name, spec), with_key)
             self._opened[(name, with_key)] = opened
         return self._opened[(name, with_key)]
 
@@ -113,30 +125,41 @@ class Providers:
             may_see=spec.may_see,
         )
 
-    def _openai(self, name: str, spec: ProviderSpec, with_key: bool) -> Provider:
-        from orchestrator.providers.openai import OPENAI_HOST, OpenAIProvider, detect_chaining, dialect_for
+    def _openai(self, name: str, spec: ProviderSpec, address: _Address, with_key: bool) -> Provider:
+        from orchestrator.providers.openai import OpenAIProvider, detect_chaining, dialect_for
 
-        url = _checked_url(name, _url(spec))
-        host = url.hostname or ""
-        variable = spec.api_key_env or (DEFAULT_KEY if name == "openai" else "")
-        official = host == OPENAI_HOST or host.endswith("." + OPENAI_HOST)
-        needed = official or spec.api_key_env is not None
-        key = self._key(name, variable, host, needed=needed) if with_key else ""
-        shown = f"{url.scheme}://{_shown_host(url.geturl())}{url.path}"
-        traits = detect_chaining(
-            Traits(name, shown, spec.chaining, stores=spec.store is not False, may_see=spec.may_see), host
-        )
+        traits = Traits(name, address.shown, spec.chaining, stores=spec.store is not False, may_see=spec.may_see)
+        traits = detect_chaining(traits, address.name)
         return OpenAIProvider(
             traits,
-            dialect_for(traits, host),
-            base_url=url.geturl(),
-            host=_shown_host(url.geturl()),
-            key=key,
-            key_env=variable or f"api_key_env of [providers.{name}]",
-            secrets=self._settings.secret_values(),
+            dialect_for(traits, address.name),
             organization=self._settings.get("OPENAI_ORG_ID"),
             project=self._settings.get("OPENAI_PROJECT_ID"),
+            **self._options(name, spec, address, with_key),
         )
+
+    def _anthropic(self, name: str, spec: ProviderSpec, address: _Address, with_key: bool) -> Provider:
+        from orchestrator.providers.anthropic import AnthropicProvider
+
+        if spec.chaining == "server":
+            raise ConfigError(
+                f'The provider {name!r} cannot have chaining = "server": a Messages API keeps no responses.',
+                hint=f"Take the line out of [providers.{name}]: every call brings its whole thread along.",
+            )
+        traits = Traits(name, address.shown, "replay", stores=spec.store is not False, may_see=spec.may_see)
+        return AnthropicProvider(traits, **self._options(name, spec, address, with_key))
+
+    def _options(self, name: str, spec: ProviderSpec, address: _Address, with_key: bool) -> dict[str, Any]:
+        """What every driver on a vendor's SDK needs."""
+        variable = spec.api_key_env or (VENDORS[name][1] if name in VENDORS else "")
+        needed = address.official or spec.api_key_env is not None
+        return {
+            "base_url": address.url,
+            "host": address.host,
+            "key": self._key(name, variable, address.name, needed=needed) if with_key else "",
+            "key_env": variable or f"api_key_env of [providers.{name}]",
+            "secrets": self._settings.secret_values(),
+        }
 
     def _key(self, name: str, variable: str, host: str, *, needed: bool) -> str:
         key = (self._settings.get(variable) or "").strip() if variable else ""
@@ -161,8 +184,32 @@ class Providers:
 _HOST: Final = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 
 
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """Where a provider is. `url` may hold a user or a key and is shown nowhere; `official`: it is the vendor itself."""
+
+    url: str
+    shown: str
+    host: str
+    name: str
+    official: bool
+
+    @staticmethod
+    def of(name: str, spec: ProviderSpec) -> _Address:
+        if name in VENDORS and spec.kind != name and spec.base_url is None:
+            raise ConfigError(
+                f'The provider {name!r} has kind = "{spec.kind}" and no base_url: its key would go to another vendor.',
+                hint=f"Give [providers.{name}] a base_url, or the table another name.",
+            )
+        url = _checked_url(name, _url(spec))
+        hostname, shown = url.hostname or "", _shown_host(url.geturl())
+        vendor = VENDORS[spec.kind or "openai"][2]
+        official = hostname == vendor or hostname.endswith("." + vendor)
+        return _Address(url.geturl(), f"{url.scheme}://{shown}{url.path}", shown, hostname, official)
+
+
 def _url(spec: ProviderSpec) -> str:
-    return spec.base_url or OPENAI_URL
+    return spec.base_url or VENDORS[spec.kind or "openai"][0]
 
 
 def _checked_url(name: str, text: str) -> SplitResult:
@@ -181,7 +228,7 @@ def _checked_url(name: str, text: str) -> SplitResult:
         raise ConfigError(
             f"The base_url of provider {name!r} is no http address.",
             hint="Write it with scheme and host: https://host/v1"
-            + (" (OPENAI_BASE_URL, or [providers.openai] in the project file)." if name == "openai" else "."),
+            + (f" ({name.upper()}_BASE_URL, or [providers.{name}] in the project file)." if name in VENDORS else "."),
         )
     return url
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -138,7 +138,8 @@ _LONGEST: Final = 366 * 86400.0
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """Seconds the server wants us to wait: `retry-after-ms`, `retry-after` (seconds or an HTTP date), else the reset of
-    an exhausted `x-ratelimit-*` bucket. None = it did not say, or not in a way that can be read."""
+    an exhausted bucket, `x-ratelimit-*` (durations) or `anthropic-ratelimit-*` (times). None = it did not say, or not
+    in a way that can be read."""
     milliseconds = _number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
@@ -146,12 +147,20 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     if value is not None:
         seconds = _number(value)
         return _until(value, now) if seconds is None else seconds
-    resets = [
-        _duration(headers.get(f"x-ratelimit-reset-{bucket}", ""))
-        for bucket in ("requests", "tokens")
-        if headers.get(f"x-ratelimit-remaining-{bucket}") == "0"
-    ]
+    resets = [*_openai_resets(headers), *_anthropic_resets(headers, now)]
     return max((reset for reset in resets if reset is not None), default=None)
+
+
+def _openai_resets(headers: Mapping[str, str]) -> Iterator[float | None]:
+    for bucket in ("requests", "tokens"):
+        if headers.get(f"x-ratelimit-remaining-{bucket}") == "0":
+            yield _duration(headers.get(f"x-ratelimit-reset-{bucket}", ""))
+
+
+def _anthropic_resets(headers: Mapping[str, str], now: datetime) -> Iterator[float | None]:
+    for bucket in ("requests", "tokens", "input-tokens", "output-tokens"):
+        if headers.get(f"anthropic-ratelimit-{bucket}-remaining") == "0":
+            yield _moment(headers.get(f"anthropic-ratelimit-{bucket}-reset", ""), now)
 
 
 def _number(value: str | None) -> float | None:
@@ -169,6 +178,17 @@ def _until(value: str, now: datetime) -> float | None:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, (moment - now).total_seconds())
+
+
+def _moment(value: str, now: datetime) -> float | None:
+    """An RFC 3339 time → seconds from now."""
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    seconds = max(0.0, (moment - now).total_seconds())
+    return seconds if seconds <= _LONGEST else None
 
 
 def _duration(value: str) -> float | None:

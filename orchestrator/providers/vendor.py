@@ -79,9 +79,10 @@ class VendorProvider(ABC):
         content = self.wire(request)
         if not self._key:
             raise self._failure("there is no key", "auth", request)
+        client = self._client()  # the first time this loads the SDK, which is none of the server's time
         try:
             async with asyncio.timeout(request.timeout):
-                return await self._exchange(content, request.timeout, listener)
+                return await self._exchange(client, content, request.timeout, listener)
         except ProviderFailure as failure:
             raise self._failure(failure.message, failure.kind, request, failure.retry_after) from failure
         except TimeoutError as error:
@@ -125,10 +126,9 @@ class VendorProvider(ABC):
 
     # --- one exchange
 
-    async def _exchange(self, content: bytes, timeout: float, listener: Listener) -> Reply:
+    async def _exchange(self, client: Any, content: bytes, timeout: float, listener: Listener) -> Reply:
         import httpx2
 
-        client = self._client()
         stream_class = self._sdk().AsyncStream
         stream = await client.post(
             self.path,

@@ -1,0 +1,61 @@
+"""The driver for Anthropic's Messages API and for servers that speak it, on the vendor's own SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from orchestrator.errors import ProviderFailure
+from orchestrator.providers import anthropic_reply, anthropic_wire
+from orchestrator.providers.answers import error_of
+from orchestrator.providers.base import FailureKind, Listener, StreamEvent
+from orchestrator.providers.vendor import VendorProvider, events, truncated
+from orchestrator.values import Reply, Request
+
+ANTHROPIC_HOST: Final = "api.anthropic.com"
+
+
+class AnthropicProvider(VendorProvider):
+    """An endpoint with a Messages API. Nothing is kept there: every call replays its thread."""
+
+    api: ClassVar[str] = "Messages API"
+    package: ClassVar[str] = "anthropic"
+    path: ClassVar[str] = "/v1/messages"
+
+    def wire(self, request: Request) -> bytes:
+        return anthropic_wire.wire(request)
+
+    def _sdk(self) -> Any:
+        import anthropic
+
+        return anthropic
+
+    def _open(self, http: Any) -> Any:
+        from anthropic import AsyncAnthropic
+
+        return AsyncAnthropic(
+            api_key=self._key, base_url=self._base_url, max_retries=0, http_client=http, open_telemetry=False
+        )
+
+    async def _read(self, stream: Any, listener: Listener) -> Reply:
+        message = anthropic_reply.Assembly()
+        told = False
+        async for event in events(stream, self._scrubber):
+            text = message.see(event)
+            if message.id and not told:
+                told = True
+                listener(StreamEvent("created", message.id))
+            if text:
+                listener(StreamEvent("text", text))
+            if message.ended:
+                return message.whole(self._scrubber.data)
+        raise truncated(told)
+
+    def _whole(self, document: Mapping[str, Any]) -> Reply:
+        return anthropic_reply.reply(document)
+
+    def _refusal_kind(self, status: int, error: object, request: Request) -> FailureKind:
+        return anthropic_wire.refusal_kind(status, error)
+
+    def _broken_off(self, error: object) -> ProviderFailure:
+        return anthropic_wire.broken_off(error_of(error))

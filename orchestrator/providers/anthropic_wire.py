@@ -1,0 +1,198 @@
+"""The Messages API as bytes and JSON: what is sent, and what a refusal means. Pure, no SDK.
+
+Nothing is kept at the vendor, so every call carries the whole thread: its own turns go back as they came, thinking and
+its signatures included. Adjacent items of one side become one turn; the results of tools stand first in theirs, as the
+vendor asks. Two things that it answers with and does not take back are left out: texts without a visible character,
+and a turn of thoughts alone.
+
+The cache is asked for where another call of the thread is expected: a write costs a quarter more than plain input and
+a read a tenth of it, so a step that asks once must not write. A thread with tools will be asked again; so will one that
+has been already, twice. The marks stand at the end of the request, at the end of the request before (the vendor looks
+back some twenty blocks for it, and one turn can hold more), and after the system text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from orchestrator.errors import ProviderFailure
+from orchestrator.ids import canonical_json, is_synthetic
+from orchestrator.providers.answers import field_of, words
+from orchestrator.providers.anthropic_schema import grammar
+from orchestrator.providers.base import FailureKind
+from orchestrator.values import Item, OutputItem, Request, ToolOutput
+
+EPHEMERAL: Final[Mapping[str, str]] = {"type": "ephemeral"}
+THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
+
+# --- what is sent -----------------------------------------------------------------------------------------------------
+
+
+def wire(request: Request) -> bytes:
+    """The request's exact body. Raises ProviderFailure for an id to chain on: there are none here."""
+    try:
+        return canonical_json(body(request), indent=None)
+    except ValueError as error:
+        raise ProviderFailure(f"the request cannot be written as JSON: {error}", kind="bad_request") from error
+
+
+def body(request: Request) -> dict[str, Any]:
+    """The request as JSON data, in a fixed order of fields."""
+    if not is_synthetic(request.thread):
+        raise ProviderFailure("a Messages API keeps no responses: nothing can be chained on", kind="chain_unsupported")
+    sent: dict[str, Any] = {"model": request.model, "max_tokens": request.max_output_tokens}
+    messages = _messages(request.items)
+    cached = bool(request.tools) or sum(message["role"] == "assistant" for message in messages) > 1
+    if cached:
+        sent["cache_control"] = EPHEMERAL
+        _mark_the_call_before(messages)
+    if request.system:
+        mark = {"cache_control": EPHEMERAL} if cached else {}
+        sent["system"] = [{"type": "text", "text": request.system, **mark}]
+    sent["messages"] = messages
+    if request.tools:
+        sent["tools"] = [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "input_schema": grammar(tool.parameters),
+                "strict": True,
+            }
+            for tool in request.tools
+        ]
+    return sent | _settings(request) | {"stream": True}
+
+
+def _settings(request: Request) -> dict[str, Any]:
+    """How much to think, and in which form to answer. Left out, both are the model's own default."""
+    config: dict[str, Any] = {}
+    thinking: dict[str, Any] = {}
+    if request.effort == "none":
+        thinking["type"] = "disabled"
+    elif request.effort is not None:
+        config["effort"] = "low" if request.effort == "minimal" else request.effort
+        thinking["type"] = "adaptive"
+    if request.output is not None:
+        config["format"] = {"type": "json_schema", "schema": grammar(request.output.schema)}
+    fields = {"thinking": thinking, "output_config": config}
+    return {name: value for name, value in fields.items() if value}
+
+
+def _messages(items: Sequence[Item]) -> list[dict[str, Any]]:
+    """The items as turns. A turn that is left out brings its neighbours together."""
+    turns: list[tuple[bool, list[dict[str, Any]]]] = []
+    for theirs, group in groupby(items, lambda item: isinstance(item, OutputItem)):
+        run = list(group)
+        blocks = _said(run) if theirs else [_block(item) for item in run]
+        if turns and turns[-1][0] == theirs:
+            turns[-1][1].extend(blocks)
+        elif blocks:
+            turns.append((theirs, blocks))
+    messages = []
+    for theirs, blocks in turns:
+        first = blocks if theirs else sorted(blocks, key=lambda block: block["type"] != "tool_result")
+        messages.append({"role": "assistant" if theirs else "user", "content": first})
+    return messages
+
+
+def _said(items: Iterable[Item]) -> list[dict[str, Any]]:
+    """The vendor's own blocks, verbatim, but for those it does not take back."""
+    blocks = [dict(item.data) for item in items if isinstance(item, OutputItem)]
+    kept = [block for block in blocks if block.get("type") != "text" or str(block.get("text")).strip()]
+    return kept if any(block.get("type") not in THOUGHTS for block in kept) else []
+
+
+def _block(item: Item) -> dict[str, Any]:
+    if isinstance(item, ToolOutput):
+        failed = {"is_error": True} if item.is_error else {}
+        return {"type": "tool_result", "tool_use_id": item.call_id, "content": item.output, **failed}
+    assert not isinstance(item, OutputItem)
+    return {"type": "text", "text": item.text}
+
+
+def _mark_the_call_before(messages: list[dict[str, Any]]) -> None:
+    """The end of the request before this one is the end of the last turn of ours but one."""
+    ours = [message for message in messages[:-1] if message["role"] == "user"]
+    if ours:
+        ours[-1]["content"][-1]["cache_control"] = EPHEMERAL
+
+
+# --- what a refusal means (providers' failure table) ------------------------------------------------------------------
+
+_BY_CODE: Final[Mapping[str, FailureKind]] = {
+    "ramp_limit_exceeded": "rate_limit",
+    "compaction_unavailable": "overloaded",
+    "organization_on_hold": "auth",
+}
+_BY_TYPE: Final[Mapping[str, FailureKind]] = {
+    "authentication_error": "auth",
+    "permission_error": "auth",
+    "billing_error": "quota",
+    "rate_limit_error": "rate_limit",
+    "overloaded_error": "overloaded",
+    "api_error": "overloaded",
+    "conflict_error": "overloaded",
+    "timeout_error": "connection",
+    "request_too_large": "too_long",
+    "not_found_error": "bad_request",
+    "invalid_request_error": "bad_request",
+}
+_BY_STATUS: Final[Mapping[int, FailureKind]] = {
+    401: "auth",
+    402: "quota",
+    403: "auth",
+    408: "connection",
+    409: "overloaded",
+    413: "too_long",
+    429: "rate_limit",
+    499: "connection",
+}
+_TOO_LONG: Final = re.compile(
+    r"prompt is too long|exceeds? (the )?context (limit|window)|exceeds? the available context|too many input tokens",
+    re.IGNORECASE,
+)
+_UNANSWERED: Final = re.compile(r"without `?tool_result`? blocks? immediately after", re.IGNORECASE)
+_UNPAID: Final = re.compile(r"credit balance is too low", re.IGNORECASE)
+_POLICY: Final = re.compile(r"content filtering policy", re.IGNORECASE)
+
+
+def refusal_kind(status: int, error: object) -> FailureKind:
+    """Which row of the failure table an HTTP error is: first what is told by texts alone, then the stable code, the
+    type, the status."""
+    if status >= 500:
+        return "overloaded"
+    by_text = _by_text(words(error))
+    if by_text is not None:
+        return by_text
+    if status == 404:
+        return "model" if "model" in words(error).lower() else "bad_request"
+    return _named(error) or _BY_STATUS.get(status, "bad_request")
+
+
+def _by_text(message: str) -> FailureKind | None:
+    if _TOO_LONG.search(message):
+        return "too_long"
+    if _UNANSWERED.search(message):
+        return "unanswered_call"
+    if _POLICY.search(message):
+        return "refused"
+    return "quota" if _UNPAID.search(message) else None
+
+
+def _named(error: object) -> FailureKind | None:
+    """What the error calls itself: its code names the cause, its type the broad category."""
+    details = error.get("details") if isinstance(error, Mapping) else None
+    code = field_of(details, "error_code")
+    if code.endswith("spend_limit_reached"):
+        return "quota"
+    return _BY_CODE.get(code) or _BY_TYPE.get(field_of(error, "type"))
+
+
+def broken_off(error: object) -> ProviderFailure:
+    """An error reported inside a stream; its status was good."""
+    message = words(error)
+    kind = _by_text(message) or _named(error) or "overloaded"
+    return ProviderFailure(f"the stream broke off: {message}", kind=kind)
