@@ -47,6 +47,10 @@ class Refused(Exception):
         self.status = status
         self.error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
 
+    @property
+    def body(self) -> Json:
+        return {"error": self.error}
+
 
 @dataclass
 class Fault:
@@ -117,6 +121,8 @@ class StrictServer:
     """The server. `answer` gives the reply to a request: {text}, {json}, {refusal}, {tool_calls: [{name, arguments}]},
     with `reasoning`, `usage`, `status` beside it. `faults` are used up one a request, None for a healthy one."""
 
+    path = "/v1/responses"
+
     def __init__(
         self,
         answer: Answer | None = None,
@@ -136,6 +142,7 @@ class StrictServer:
         self.seen: list[Seen] = []
         self.faults: list[Fault | None] = []
         self.seen_one = threading.Event()
+        self.taken: Callable[[], None] = lambda: None  # called as soon as a request is here
         self.connections = 0
         self._nodes: dict[str, list[Json]] = {}
         self._responses: dict[str, Json] = {}
@@ -180,6 +187,7 @@ class StrictServer:
         with self._lock:
             self.seen.append(seen)
             self.seen_one.set()
+            self.taken()
             fault = (self.faults.pop(0) if self.faults else None) or Fault()
         return seen, fault
 
@@ -206,6 +214,22 @@ class StrictServer:
         with self._lock:
             self._keep(seen, response)
         return response
+
+    def script(self, response: Json, fault: Fault) -> Iterator[Json]:
+        """What a response says as a stream, and what a fault makes of it."""
+        for number, event in enumerate(events(response)):
+            if event["type"] == f"response.{response['status']}":
+                change = fault.end | ({"output": []} if fault.empty_end else {})
+                event = {"type": f"response.{fault.ending or response['status']}", "response": response | change}
+            yield event
+            if number == 0:
+                yield from fault.events
+                if fault.events_end:
+                    return
+
+    def beside(self, path: str, raw: bytes) -> Json:
+        """The answer to a request for something else. Raises Refused."""
+        raise Refused(404, "Not found")
 
     def retrieve(self, response_id: str) -> Json:
         with self._lock:
@@ -544,13 +568,16 @@ class _Handler(BaseHTTPRequestHandler):
                 raise Refused(404, "Not found")
             self._json(200, self.server.app.retrieve(match[1]))
         except Refused as refused:
-            self._json(refused.status, {"error": refused.error})
+            self._json(refused.status, refused.body)
 
     def do_POST(self) -> None:
         app = self.server.app
         raw = self.rfile.read(int(self.headers.get("content-length", 0)))
-        if self.path != "/v1/responses":
-            self._json(404, {"detail": "Not Found"})
+        if self.path != app.path:
+            try:
+                self._json(200, app.beside(self.path, raw))
+            except Refused as refused:
+                self._json(refused.status, refused.body)
             return
         seen, fault = app.take(raw, {key.lower(): value for key, value in self.headers.items()})
         self._wait(fault.delay, seen)
@@ -560,7 +587,11 @@ class _Handler(BaseHTTPRequestHandler):
             seen.status = fault.status
             self._json(fault.status, fault.body if fault.body is not None else "", fault.headers)
         else:
-            self._answer(app, seen, fault)
+            try:
+                self._answer(app, seen, fault)
+            except OSError:  # gone while something was written to it
+                seen.disconnected.set()
+                self.close_connection = True
         self._log(app, seen)
 
     def _answer(self, app: StrictServer, seen: Seen, fault: Fault) -> None:
@@ -569,7 +600,7 @@ class _Handler(BaseHTTPRequestHandler):
             seen.status = 200
         except Refused as refused:
             seen.status = refused.status
-            self._json(refused.status, {"error": refused.error})
+            self._json(refused.status, refused.body)
             return
         if fault.whole or not seen.body.get("stream"):
             self._json(200, seen.response)
@@ -583,7 +614,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         while fault.trickle is not None and not self._wait(fault.trickle, seen):
             self._chunk(b": still thinking\n\n")
-        for number, event in enumerate(self._script(seen.response, fault)):
+        for number, event in enumerate(self.server.app.script(seen.response, fault)):
             if number == fault.cut:
                 self._reset()
                 return
@@ -596,17 +627,6 @@ class _Handler(BaseHTTPRequestHandler):
                 data = data[: len(data) // 2]
             self._chunk(f"event: {event['type']}\ndata: {data}\n\n".encode())
         self._chunk(b"")
-
-    def _script(self, response: Json, fault: Fault) -> Iterator[Json]:
-        for number, event in enumerate(events(response)):
-            if event["type"] == f"response.{response['status']}":
-                change = fault.end | ({"output": []} if fault.empty_end else {})
-                event = {"type": f"response.{fault.ending or response['status']}", "response": response | change}
-            yield event
-            if number == 0:
-                yield from fault.events
-                if fault.events_end:
-                    return
 
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")

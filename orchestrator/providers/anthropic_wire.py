@@ -3,7 +3,7 @@
 Nothing is kept at the vendor, so every call carries the whole thread: its own turns go back as they came, thinking and
 its signatures included. Adjacent items of one side become one turn; the results of tools stand first in theirs, as the
 vendor asks. Two things that it answers with and does not take back are left out: texts without a visible character,
-and a turn of thoughts alone.
+and thoughts that nothing follows.
 
 The cache is asked for where another call of the thread is expected: a write costs a quarter more than plain input and
 a read a tenth of it, so a step that asks once must not write. A thread with tools will be asked again; so will one that
@@ -102,7 +102,9 @@ def _said(items: Iterable[Item]) -> list[dict[str, Any]]:
     """The vendor's own blocks, verbatim, but for those it does not take back."""
     blocks = [dict(item.data) for item in items if isinstance(item, OutputItem)]
     kept = [block for block in blocks if block.get("type") != "text" or str(block.get("text")).strip()]
-    return kept if any(block.get("type") not in THOUGHTS for block in kept) else []
+    while kept and kept[-1].get("type") in THOUGHTS:
+        kept.pop()
+    return kept
 
 
 def _block(item: Item) -> dict[str, Any]:
@@ -151,7 +153,8 @@ _BY_STATUS: Final[Mapping[int, FailureKind]] = {
     499: "connection",
 }
 _TOO_LONG: Final = re.compile(
-    r"prompt is too long|exceeds? (the )?context (limit|window)|exceeds? the available context|too many input tokens",
+    r"prompt is too long|exceeds? (the )?context (limit|window)|exceeds? the available context|too many input tokens"
+    r"|maximum context length",
     re.IGNORECASE,
 )
 _UNANSWERED: Final = re.compile(r"without `?tool_result`? blocks? immediately after", re.IGNORECASE)

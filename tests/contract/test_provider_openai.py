@@ -704,7 +704,7 @@ def test_S29_addresses_are_shown_without_user_and_query() -> None:
     providers = opened("http://ana:s3cret@localhost:8080/v1?token=t0ken")
     traits = get(providers).traits
     assert traits.base_url == "http://localhost:8080/v1"
-    assert providers.hosts() == ("localhost:8080",)
+    assert providers.hosts(["openai"]) == ("localhost:8080",)
 
 
 def test_hosts_are_those_of_the_names_asked_for() -> None:
@@ -714,7 +714,7 @@ def test_hosts_are_those_of_the_names_asked_for() -> None:
         "local": ProviderSpec(kind="openai", base_url="http://[::1]:99/v1"),
     }
     providers = Providers(Project(), Settings(specs))
-    assert providers.hosts() == ("[::1]:99", "api.openai.com")
+    assert providers.hosts() == ("[::1]:99", "api.anthropic.com", "api.openai.com"), "Anthropic's needs no table"
     assert providers.hosts(["openai", "scripted"]) == ("api.openai.com",)
     assert providers.hosts(["scripted"]) == ()
 
