@@ -79,9 +79,10 @@ LEAVES: st.SearchStrategy[dict[str, Any]] = st.one_of(
     ),
     st.fixed_dictionaries(
         {"type": st.just("string")},
-        optional={"format": st.sampled_from(["date", "email", "binary"]), "maxLength": st.integers(0, 99)},
+        optional={"format": st.sampled_from(["date", "email"]), "maxLength": st.integers(0, 99)},
     ),
     st.fixed_dictionaries({"enum": st.lists(st.one_of(st.text(), st.integers(), st.none()), min_size=1)}),
+    st.just({"type": "string", "format": "binary"}),
     st.just({"type": "boolean"}),
     st.just({"type": "null"}),
 )
