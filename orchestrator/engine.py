@@ -324,6 +324,12 @@ class _Progress:
     tasks: set[asyncio.Task[tuple[Dispatch, ...]]] = field(default_factory=set)
     ended: asyncio.Queue[asyncio.Task[tuple[Dispatch, ...]]] = field(default_factory=asyncio.Queue)
     budget: BudgetExceeded | None = None
+    lost: bool = False  # cancelled by somebody, or taken over: whatever is still under way is not wanted any more
+
+    def lose(self) -> None:
+        self.lost = True
+        for task in self.tasks:
+            task.cancel()
 
 
 async def _drive(
@@ -332,8 +338,8 @@ async def _drive(
     """Run what is ready until nothing is; on cancellation the run is left `paused`, every attempt resumable."""
     cap = None if run.cap_usd is None else str(run.cap_usd)
     _emit(services, "run.started", number=run.number, pipeline=run.pipeline, hosts=list(hosts), cap_usd=cap)
-    heart = asyncio.create_task(_heartbeat(services))
     progress = _Progress()
+    heart = asyncio.create_task(_heartbeat(services, run, progress))
     try:
         for dispatch in dispatches:
             _begin(services, graph, run, dispatch, progress)
@@ -357,7 +363,7 @@ def _begin(services: Services, graph: Graph, run: RunRow, dispatch: Dispatch, pr
 
 
 async def _collect(services: Services, graph: Graph, run: RunRow, progress: _Progress) -> None:
-    """Wait for one step to end and start what it made ready; over the budget nothing more is started."""
+    """Wait for one step to end and start what it made ready; over the budget, or of a lost run, nothing more."""
     task = await progress.ended.get()
     progress.tasks.discard(task)
     try:
@@ -365,7 +371,11 @@ async def _collect(services: Services, graph: Graph, run: RunRow, progress: _Pro
     except BudgetExceeded as error:
         progress.budget = progress.budget or error
         return
-    for dispatch in ready if progress.budget is None else ():
+    except asyncio.CancelledError:
+        if not progress.lost:
+            raise
+        return
+    for dispatch in ready if progress.budget is None and not progress.lost else ():
         _begin(services, graph, run, dispatch, progress)
 
 
@@ -387,10 +397,12 @@ async def _finish(services: Services, run: RunRow, progress: _Progress) -> RunRo
             code="taken_over",
         )
     costs = [step.cost_usd for step in steps if step.cost_usd is not None]
+    if final.status == "cancelled":
+        error = final.error
     _emit(
         services,
         "run.done",
-        status=status,
+        status=final.status,
         cost_usd=str(sum(costs)) if costs else None,
         cost_partial=any(step.cost_partial for step in steps),
         error=error.message if error else None,
@@ -415,11 +427,14 @@ def outcome(steps: Sequence[StepState], budget: BudgetExceeded | None) -> tuple[
     return "paused", ErrorRecord("moved" if stale else "unfinished", message, "orch resume runs them", 4)
 
 
-async def _heartbeat(services: Services) -> None:
+async def _heartbeat(services: Services, run: RunRow, progress: _Progress) -> None:
+    """Say that this worker lives, and stop what is under way of a run that is no longer its own."""
     while True:
         await asyncio.sleep(HEARTBEAT_SECONDS)
         with contextlib.suppress(StoreError):  # the steps' own writes meet it too, and report it
             await services.store.heartbeat(services.worker)
+            if not await services.store.is_owned(run.id, services.worker):
+                progress.lose()
 
 
 def _emit(services: Services, kind: str, **data: Any) -> None:

@@ -572,6 +572,7 @@ class RunRow:
     unpriced: Literal["refuse", "allow"]
     author: str
     error: ErrorRecord | None = None
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,43 @@ def command(name: str) -> Callable[[Callable[..., int | None]], Command]:
     return decorate
 
 
+class Group(click.Group):
+    """Commands under one noun, which takes the shared options too and may do something by itself."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.params += shared_options()
+
+    def command(self, name: str) -> Callable[[Callable[..., int | None]], Command]:  # type: ignore[override]
+        """Declare a command of this noun, as `command` does."""
+
+        def decorate(function: Callable[..., int | None]) -> Command:
+            made = command(name)(function)
+            self.add_command(made)
+            return made
+
+        return decorate
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            hint = f"There are {', '.join(self.commands)}."
+            raise UsageError(f'there is no command "{self.name} {args[0]}"', hint=hint)
+        return super().resolve_command(ctx, args)
+
+
+def group(name: str) -> Callable[[Callable[..., int | None]], Group]:
+    """Declare a noun. Its function runs ahead of each of its commands, and alone where none is named."""
+
+    def decorate(function: Callable[..., int | None]) -> Group:
+        made = click.group(name, cls=Group, invoke_without_command=True)(_with_state(function))
+        assert isinstance(made, Group)
+        return made
+
+    return decorate
+
+
 def _with_state(function: Callable[..., int | None]) -> Callable[..., int | None]:
     from functools import wraps
 

@@ -1,8 +1,7 @@
-"""`show` and `runs`: what a run is, what it made, and what lies in the database."""
+"""`show`: what a run is, and what it made."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.graph import graph_option, show_graph
-from orchestrator.cli.lines import MARKS, Line, name_width, print_step
+from orchestrator.cli.lines import Line, name_width, print_step
 from orchestrator.cli.options import State, command
 from orchestrator.cli.outcome import (
     next_commands,
@@ -25,7 +24,7 @@ from orchestrator.cli.outcome import (
 from orchestrator.cli.refs import StepRef, run_ref, step_ref
 from orchestrator.cli.report import print_document
 from orchestrator.cli.selecting import select_option, selected_of_run
-from orchestrator.cli.terminal import console, excerpt, money, plural, visible
+from orchestrator.cli.terminal import console, excerpt, money, visible
 from orchestrator.cli.terminal import show as put
 from orchestrator.errors import UsageError
 
@@ -245,53 +244,3 @@ def pretty(value: Any) -> str:
 
 def _moment(time: datetime) -> str:
     return time.astimezone().strftime("%Y-%m-%d %H:%M")
-
-
-# --- the list ---------------------------------------------------------------------------------------------------------
-
-
-@command("runs")
-@click.argument("action", type=click.Choice(["ls"]), default="ls", metavar="[ls]")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
-def runs(state: State, action: str, limit: int) -> int:
-    """List the runs of this project.
-
-    Newest first.
-    """
-    from orchestrator.cli.session import NoRuns, drive, open_desk, reading
-    from orchestrator.trace.documents import runs_document
-
-    desk = open_desk(state)
-
-    async def main() -> tuple[RunRow, ...]:
-        async with reading(desk) as store:
-            return await store.runs(limit)
-
-    rows: tuple[RunRow, ...] = ()
-    with contextlib.suppress(NoRuns):
-        rows = drive(main)
-    if state.json:
-        print_document(runs_document(rows))
-    else:
-        _print_runs(state, rows, limit)
-    return 0
-
-
-def _print_runs(state: State, rows: Sequence[RunRow], limit: int) -> None:
-    from rich.text import Text
-
-    out = console()
-    if not rows:
-        put(out, f"no runs yet: {state.command('run')} makes the first one")
-        return
-    width = max(len(str(row.number)) for row in rows)
-    names = name_width([row.pipeline for row in rows])
-    for row in rows:
-        mark, style = MARKS.get(row.status, ("·", ""))
-        parent = f"  from {row.parent_number}" if row.parent_number is not None else ""
-        error = f"  {excerpt(row.error.message, 100)}" if row.error else ""
-        name = excerpt(row.pipeline, 32)
-        line = f" {row.number:>{width}}  {name:<{names}}  {row.status:<9}  {_moment(row.created_at)}"
-        put(out, Text.assemble("  ", (mark, style), line, (parent + error, "dim")))
-    if len(rows) == limit:
-        put(out, Text(f"  the newest {plural(limit, 'run')}; --limit shows more", style="dim"))

@@ -99,4 +99,9 @@ class Database(Protocol):
         """A whole copy in a new file, whoever writes meanwhile; its size in bytes. Raises UsageError for a server."""
         ...
 
+    def compact(self) -> tuple[int, int] | None:
+        """Give room that is not used back to the system: the bytes before and after. None where the database does so
+        by itself."""
+        ...
+
     def close(self) -> None: ...

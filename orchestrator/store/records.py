@@ -25,6 +25,7 @@ from orchestrator.values import (
     NewArtifact,
     Prompt,
     ReadRecord,
+    RunRow,
     SentCall,
     Snapshot,
     ThreadRecord,
@@ -201,6 +202,27 @@ class Journal:
     tools: tuple[ToolRow, ...]
     base_head: str | None = None
     effects: tuple[EffectRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunGlance:
+    """A run in a list: what its calls have cost, those with a known price, and the steps that wait for a person."""
+
+    run: RunRow
+    cost_usd: Decimal | None = Decimal(0)
+    cost_partial: bool = False
+    waiting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunMark:
+    """As much of a run as it takes to say whether it may go."""
+
+    id: str
+    number: int
+    pipeline: str
+    status: str
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,15 @@ from orchestrator.store import (
     answers,
     artifacts,
     calls,
+    cancelling,
     claims,
     commits,
     creation,
+    listing_runs,
     messages,
     overview,
     redo,
+    removal,
     runs,
     snapshots,
     workers,
@@ -48,6 +51,8 @@ from orchestrator.store.records import (
     Journal,
     Making,
     NewRun,
+    RunGlance,
+    RunMark,
     Starter,
     ToolDecision,
 )
@@ -134,6 +139,34 @@ class Store:
     async def runs(self, limit: int = 50) -> tuple[RunRow, ...]:
         """The newest runs, newest first."""
         return await self._read(partial(runs.newest, limit=limit))
+
+    async def glances(self, wanted: listing_runs.Wanted) -> tuple[RunGlance, ...]:
+        """The newest runs that are wanted, newest first, each with what it cost and what of it waits."""
+        return await self._read(partial(listing_runs.glances, wanted=wanted))
+
+    async def is_owned(self, run_id: str, worker: str) -> bool:
+        """Whether the run is still the worker's: neither cancelled nor taken over."""
+        return await self._read(partial(runs.is_owned, run_id=run_id, worker=worker))
+
+    async def cancel_run(self, run_id: str, by: str) -> tuple[str, ...]:
+        """Stop a run, whoever works on it; the steps that were given up."""
+        return await self._write("cancel_run", partial(cancelling.cancel, run_id=run_id, by=by))
+
+    async def tag_run(self, run_id: str, add: Collection[str], remove: Collection[str] = ()) -> None:
+        await self._write("tag_run", partial(runs.tag, run_id=run_id, add=add, remove=remove))
+
+    async def run_marks(self) -> tuple[RunMark, ...]:
+        """All runs, newest first, in short."""
+        return await self._read(removal.marks)
+
+    async def run_needs(self) -> Mapping[str, frozenset[str]]:
+        """Which runs each run needs, because it was made from them or shares what they made; by id."""
+        return await self._read(removal.needs)
+
+    async def remove_run(self, run_id: str) -> None:
+        """Remove a run with all that is only its own. Raises UsageError where another needs it, RunBusy for one that is
+        worked on."""
+        await self._write("remove_run", partial(removal.remove, run_id=run_id))
 
     async def steps(self, run_id: str) -> tuple[StepRow, ...]:
         """A run's inputs, then its steps, in order, with their sums; no bodies."""
@@ -383,6 +416,11 @@ class Store:
             removed = await self._write("collect", partial(garbage.remove, bodies=some, before=before))
             count, size = count + removed.bodies, size + removed.bytes
         return garbage.Removed(count, size)
+
+    async def compact(self) -> tuple[int, int] | None:
+        """Make the database's file as small as what is in it: its bytes before and after. Writing waits meanwhile.
+        None on a server, which does so by itself."""
+        return await self._in_thread(self._database.compact)
 
     # --- how ---
 

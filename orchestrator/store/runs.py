@@ -8,10 +8,10 @@ numbers the events the transaction is about to write.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.errors import UsageError
 from orchestrator.store import json_text
@@ -20,17 +20,17 @@ from orchestrator.store.records import EventRow
 from orchestrator.store.sql import Row, Sql, Tx, insert
 from orchestrator.values import BudgetRow, Dispatch, Event, RunRow
 
-_RUN = """
+RUN: Final = """
 SELECT r.id, r.number, r.pipeline, r.status, r.parent_id, p.number, r.session_id, s.name, r.created_at, r.graph_digest,
-       r.file, m.message, b.cap_usd, r.on_exceed, r.unpriced, r.author, r.error
+       r.file, m.message, b.cap_usd, r.on_exceed, r.unpriced, r.author, r.tags, r.error
 FROM run r JOIN session s ON s.id = r.session_id JOIN budget b ON b.run_id = r.id
 LEFT JOIN run p ON p.id = r.parent_id AND {scope:p}
 LEFT JOIN message m ON m.run_id = r.id AND m.kind = 'run' AND {scope:m}
 WHERE {scope:r} AND {scope:s} AND {scope:b} AND
 """
-_BY_ID = Sql(_RUN + "r.id = :ref")
-_BY_NUMBER = Sql(_RUN + "r.number = :ref")
-_NEWEST = Sql(_RUN + "r.number > 0 ORDER BY r.number DESC LIMIT :limit OFFSET :skip")
+_BY_ID = Sql(RUN + "r.id = :ref")
+_BY_NUMBER = Sql(RUN + "r.number = :ref")
+_NEWEST = Sql(RUN + "r.number > 0 ORDER BY r.number DESC LIMIT :limit OFFSET :skip")
 _LOCK = Sql(
     "UPDATE run SET last_event = last_event + :n WHERE id = :run AND {scope} RETURNING last_event, status, owner"
 )
@@ -40,6 +40,9 @@ _EVENTS = Sql(
     " ORDER BY seq"
 )
 _BUDGET = Sql("SELECT cap_usd, spent_usd, reserved_usd FROM budget WHERE run_id = :run AND {scope}")
+_TAGS = Sql("SELECT tags FROM run WHERE id = :run AND {scope}")
+_SET_TAGS = Sql("UPDATE run SET tags = :tags WHERE id = :run AND {scope}")
+_STATUS = Sql("SELECT status, owner FROM run WHERE id = :run AND {scope}")
 _SET_CAP = Sql("UPDATE budget SET cap_usd = :cap WHERE run_id = :run AND {scope}")
 
 
@@ -55,16 +58,16 @@ def find(tx: Tx, ref: str | int) -> RunRow:
         row = tx.one(_BY_ID, ref=text)
     if row is None:
         raise UsageError(f"run {text} not found", hint="`orch runs` lists the runs of this project")
-    return _run_row(row)
+    return run_row(row)
 
 
 def newest(tx: Tx, limit: int) -> tuple[RunRow, ...]:
-    return tuple(_run_row(row) for row in tx.all(_NEWEST, limit=limit, skip=0))
+    return tuple(run_row(row) for row in tx.all(_NEWEST, limit=limit, skip=0))
 
 
-def _run_row(row: Row) -> RunRow:
+def run_row(row: Row) -> RunRow:
     id_, number, pipeline, status, parent_id, parent_number, session_id, session, created_at, *rest = row
-    graph_digest, file, message, cap, on_exceed, unpriced, author, error = rest
+    graph_digest, file, message, cap, on_exceed, unpriced, author, tags, error = rest
     return RunRow(
         id=id_,
         number=number,
@@ -82,6 +85,7 @@ def _run_row(row: Row) -> RunRow:
         on_exceed=on_exceed,
         unpriced=unpriced,
         author=author,
+        tags=tuple(json_text.load(tags)),
         error=json_text.load_error(error),
     )
 
@@ -153,3 +157,16 @@ def budget(tx: Tx, run_id: str) -> BudgetRow:
 def set_cap(tx: Tx, run_id: str, cap: Decimal) -> None:
     lock(tx, run_id)
     tx.run(_SET_CAP, run=run_id, cap=to_pico(cap))
+
+
+def tag(tx: Tx, run_id: str, add: Collection[str], remove: Collection[str]) -> None:
+    """Put tags on a run and take others off; they are kept in order of the alphabet."""
+    lock(tx, run_id)
+    tags = {*json_text.load(tx.all(_TAGS, run=run_id)[0][0]), *add} - {*remove}
+    tx.run(_SET_TAGS, run=run_id, tags=json_text.dump(sorted(tags)))
+
+
+def is_owned(tx: Tx, run_id: str, worker: str) -> bool:
+    """Whether the run is still the worker's to go on with: not cancelled, not taken over, not removed."""
+    row = tx.one(_STATUS, run=run_id)
+    return row == ("running", worker)

@@ -128,6 +128,9 @@ class Server:
     def copy_to(self, target: Path) -> int:
         raise UsageError(f"{self.place} is on a server, which has its own backups", hint=f"pg_dump writes {target}.")
 
+    def compact(self) -> None:
+        """The server vacuums by itself."""
+
     def close(self) -> None:
         self._pool.dispose()
 

@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 from orchestrator.drawing.picture import Picture
 from orchestrator.values import Artifact, ErrorRecord, FactBasis, RunRow, StepRow, Usage
 
+if TYPE_CHECKING:
+    from orchestrator.store.records import RunGlance
+
 RUN = "orch.run/1"
 RUNS = "orch.runs/1"
+CANCELLED = "orch.cancelled/1"
+TAGS = "orch.tags/1"
 ARTIFACT = "orch.artifact/1"
 WHY = "orch.why/1"
 PLAN = "orch.plan/1"
@@ -134,24 +139,38 @@ def _error(error: ErrorRecord | None) -> dict[str, Any] | None:
     return {"code": error.code, "message": error.message, "hint": error.hint}
 
 
-def runs_document(runs: Sequence[RunRow]) -> dict[str, Any]:
-    """`orch.runs/1`: the listing, newest first; no step, no body."""
+def runs_document(glances: Sequence[RunGlance]) -> dict[str, Any]:
+    """`orch.runs/1`: the listing, newest first; no step, no body. `waits` names the steps that wait for a person."""
     return {
         "schema": RUNS,
         "runs": [
             {
-                "id": run.id,
-                "number": run.number,
-                "pipeline": run.pipeline,
-                "status": run.status,
-                "parent": run.parent_number,
-                "session": run.session,
-                "created_at": moment(run.created_at),
-                "error": _error(run.error),
+                "id": one.run.id,
+                "number": one.run.number,
+                "pipeline": one.run.pipeline,
+                "status": one.run.status,
+                "parent": one.run.parent_number,
+                "session": one.run.session,
+                "created_at": moment(one.run.created_at),
+                "tags": list(one.run.tags),
+                "cost_usd": usd(one.cost_usd),
+                "cost_partial": one.cost_partial,
+                "waits": list(one.waiting),
+                "error": _error(one.run.error),
             }
-            for run in runs
+            for one in glances
         ],
     }
+
+
+def cancelled_document(run: RunRow, steps: Sequence[str]) -> dict[str, Any]:
+    """`orch.cancelled/1`: the run as it is now, and the steps that were given up."""
+    return {"schema": CANCELLED, "run": run.number, "id": run.id, "status": run.status, "steps": list(steps)}
+
+
+def tags_document(run: RunRow) -> dict[str, Any]:
+    """`orch.tags/1`."""
+    return {"schema": TAGS, "run": run.number, "id": run.id, "tags": list(run.tags)}
 
 
 def artifact_document(

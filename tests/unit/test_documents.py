@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from orchestrator.store.records import AttemptRow, Journal, ThreadJournal
+from orchestrator.store.records import AttemptRow, Journal, RunGlance, ThreadJournal
 from orchestrator.trace.documents import (
     artifact_document,
     edit_document,
@@ -199,7 +199,8 @@ def test_costs_add_up_exactly() -> None:
 
 def test_the_listing() -> None:
     child = replace(RUN, number=13, parent_id="run-id", parent_number=12, status="succeeded")
-    assert runs_document([child]) == {
+    glance = RunGlance(replace(child, tags=("launch",)), Decimal("0.0310"), True, ("review", "profile/acme"))
+    assert runs_document([glance]) == {
         "schema": "orch.runs/1",
         "runs": [
             {
@@ -210,6 +211,10 @@ def test_the_listing() -> None:
                 "parent": 12,
                 "session": "clinic",
                 "created_at": "2026-11-30T10:42:00Z",
+                "tags": ["launch"],
+                "cost_usd": "0.031",
+                "cost_partial": True,
+                "waits": ["review", "profile/acme"],
                 "error": None,
             }
         ],
