@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any, Literal
 
-from orchestrator.bodies.asking import AtOnce
+from orchestrator.bodies.asking import AtOnce, manifest_now, reads_of
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.contracts.schemas import parse_json
 from orchestrator.errors import BudgetExceeded, OrchError, StoreError, UsageError
@@ -26,9 +27,10 @@ from orchestrator.project import Project
 from orchestrator.providers.registry import Providers
 from orchestrator.settings import Settings
 from orchestrator.spec import SENSITIVITY_RANK
+from orchestrator.staleness import stale_reasons
 from orchestrator.step import Services, check_models, error_record, run_step
 from orchestrator.store import open_store
-from orchestrator.store.records import AdoptPlan, NewRun, NewStep, RunBusy
+from orchestrator.store.records import AdoptPlan, Kept, NewRun, NewStep, RunBusy
 from orchestrator.store.scrub import Scrubber
 from orchestrator.values import (
     ArtifactVersion,
@@ -45,6 +47,7 @@ from orchestrator.values import (
 )
 
 HEARTBEAT_SECONDS = 10.0
+LOOK_SECONDS = 1.0  # how long an answer given elsewhere may wait for the loop to see it
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +238,54 @@ async def revise(
     return await resume_run(services, graph, run)
 
 
+async def refresh_run(
+    services: Services,
+    graph: Graph,
+    run: RunRow,
+    *,
+    steps: Collection[str] | None = None,
+    force: bool = False,
+    take_over: bool = False,
+) -> RunRow:
+    """Run what is stale in a run again, and what is below it as far as its inputs really change.
+
+    `steps` are the only ones to begin with (default: all that are stale, and what has not run or failed); `force` runs
+    them whether they are stale or not. Where nothing is stale, nothing happens. Raises what `resume_run` raises.
+    """
+    hosts = check_models(services, graph)
+    await _check_same_steps(services, graph, run)
+    if not take_over:
+        await services.store.check_free(run.id, services.worker)
+    stale = stale_reasons(graph, await services.store.steps(run.id))
+    first = [name for name in graph.steps if (steps is None or name in steps) and (force or name in stale)]
+    plan = AdoptPlan(
+        tuple(_new_steps(graph)),
+        graph.digest,
+        _spec_json(graph),
+        again={(name, ""): "fresh" if force else "" for name in first},
+        below=frozenset((name, "") for name in downstream(graph, first)),
+    )
+    dispatches = await services.store.adopt_run(run.id, services.worker, plan, take_over=take_over)
+    return await _drive(services, graph, await services.store.run(run.id), dispatches, hosts)
+
+
+async def keep_step(services: Services, graph: Graph, run: RunRow, name: str, note: str) -> ArtifactVersion:
+    """Accept a step's current version as it is, whatever has changed above it: it is not stale any more.
+
+    Raises UsageError where the step has no version or is under way.
+    """
+    step = graph.steps.get(name)
+    if step is None:
+        raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
+    seen = await services.store.snapshot(run.id, name, None, [read.name for read in step.reads], 0)
+    if seen.head is None:
+        raise UsageError(f"{name} has no version that could be kept", hint="`orch resume` runs it")
+    now = manifest_now(step, seen)
+    kept = Kept(name, None, seen.head.id, now, reads_of(step, seen, now), services.settings.user, note)
+    await services.store.keep(run.id, kept)
+    return seen.head
+
+
 async def rerun(services: Services, graph: Graph, run: RunRow, from_steps: Sequence[str]) -> RunRow:
     """A child run: the named steps and all below them run again, everything else is shared by reference."""
     for name in from_steps:
@@ -319,9 +370,12 @@ async def edit_artifact(
 
 @dataclass
 class _Progress:
-    """What the loop knows beside the store: tasks under way, and the first reason to stop starting more."""
+    """What the loop knows beside the store: tasks under way, the attempts it has begun (with their tokens), whether a
+    step waits for an answer that may come from anywhere, and the first reason to stop starting more."""
 
     tasks: set[asyncio.Task[tuple[Dispatch, ...]]] = field(default_factory=set)
+    begun: set[tuple[str, int]] = field(default_factory=set)
+    waits: bool = False
     ended: asyncio.Queue[asyncio.Task[tuple[Dispatch, ...]]] = field(default_factory=asyncio.Queue)
     budget: BudgetExceeded | None = None
     lost: bool = False  # cancelled by somebody, or taken over: whatever is still under way is not wanted any more
@@ -338,13 +392,18 @@ async def _drive(
     """Run what is ready until nothing is; on cancellation the run is left `paused`, every attempt resumable."""
     cap = None if run.cap_usd is None else str(run.cap_usd)
     _emit(services, "run.started", number=run.number, pipeline=run.pipeline, hosts=list(hosts), cap_usd=cap)
-    progress = _Progress()
+    progress = _Progress(waits=any(step.status == "waiting" for step in await services.store.states(run.id)))
+    services = replace(services, listener=partial(_hear, progress, services.listener))
     heart = asyncio.create_task(_heartbeat(services, run, progress))
     try:
-        for dispatch in dispatches:
-            _begin(services, graph, run, dispatch, progress)
-        while progress.tasks:
-            await _collect(services, graph, run, progress)
+        _begin(services, graph, run, dispatches, progress)
+        while True:
+            while progress.tasks:
+                await _collect(services, graph, run, progress)
+            answered = await _let_go(services, run, progress)
+            if not answered:
+                break
+            _begin(services, graph, run, answered, progress)
     except BaseException as error:
         await _stop_all(progress)
         record = error_record(error) if isinstance(error, OrchError) else None
@@ -353,18 +412,32 @@ async def _drive(
         raise
     finally:
         heart.cancel()
-    return await _finish(services, run, progress)
+    return await _finish(services, run)
 
 
-def _begin(services: Services, graph: Graph, run: RunRow, dispatch: Dispatch, progress: _Progress) -> None:
-    task = asyncio.create_task(run_step(services, graph, run, dispatch), name=dispatch.step)
-    progress.tasks.add(task)
-    task.add_done_callback(progress.ended.put_nowait)
+def _hear(progress: _Progress, listener: Callable[[Event], None], event: Event) -> None:
+    progress.waits |= event.kind == "step.waiting"
+    listener(event)
+
+
+def _begin(services: Services, graph: Graph, run: RunRow, dispatches: Sequence[Dispatch], progress: _Progress) -> None:
+    """Start these attempts, each once, whoever has told of them; over the budget, or of a lost run, nothing more."""
+    for dispatch in dispatches if progress.budget is None and not progress.lost else ():
+        right = (dispatch.attempt_id, dispatch.token)
+        if right not in progress.begun:
+            progress.begun.add(right)
+            task = asyncio.create_task(run_step(services, graph, run, dispatch), name=dispatch.step)
+            progress.tasks.add(task)
+            task.add_done_callback(progress.ended.put_nowait)
 
 
 async def _collect(services: Services, graph: Graph, run: RunRow, progress: _Progress) -> None:
-    """Wait for one step to end and start what it made ready; over the budget, or of a lost run, nothing more."""
-    task = await progress.ended.get()
+    """Wait for one step to end and start what it made ready, or what somebody's answer has made ready meanwhile."""
+    try:
+        task = await asyncio.wait_for(progress.ended.get(), LOOK_SECONDS if progress.waits else None)
+    except TimeoutError:
+        _begin(services, graph, run, await services.store.ready(run.id, services.worker), progress)
+        return
     progress.tasks.discard(task)
     try:
         ready = task.result()
@@ -375,8 +448,7 @@ async def _collect(services: Services, graph: Graph, run: RunRow, progress: _Pro
         if not progress.lost:
             raise
         return
-    for dispatch in ready if progress.budget is None and not progress.lost else ():
-        _begin(services, graph, run, dispatch, progress)
+    _begin(services, graph, run, ready, progress)
 
 
 async def _stop_all(progress: _Progress) -> None:
@@ -385,10 +457,15 @@ async def _stop_all(progress: _Progress) -> None:
     await asyncio.gather(*progress.tasks, return_exceptions=True)
 
 
-async def _finish(services: Services, run: RunRow, progress: _Progress) -> RunRow:
+async def _let_go(services: Services, run: RunRow, progress: _Progress) -> tuple[Dispatch, ...]:
+    """End the work on the run; what an answer has made ready in the last moment is given back instead."""
+    status, error = outcome(await services.store.states(run.id), progress.budget)
+    on = progress.budget is None and not progress.lost
+    return await services.store.release_run(run.id, services.worker, status, error, unless_ready=on)
+
+
+async def _finish(services: Services, run: RunRow) -> RunRow:
     steps = await services.store.states(run.id)
-    status, error = outcome(steps, progress.budget)
-    await services.store.release_run(run.id, services.worker, status, error)
     final = await services.store.run(run.id)
     if final.status == "running":
         raise RunBusy(
@@ -397,15 +474,13 @@ async def _finish(services: Services, run: RunRow, progress: _Progress) -> RunRo
             code="taken_over",
         )
     costs = [step.cost_usd for step in steps if step.cost_usd is not None]
-    if final.status == "cancelled":
-        error = final.error
     _emit(
         services,
         "run.done",
         status=final.status,
         cost_usd=str(sum(costs)) if costs else None,
         cost_partial=any(step.cost_partial for step in steps),
-        error=error.message if error else None,
+        error=final.error.message if final.error else None,
     )
     return final
 
@@ -420,7 +495,7 @@ def outcome(steps: Sequence[StepState], budget: BudgetExceeded | None) -> tuple[
         return "waiting", waiting[0].error
     if budget is not None:
         return "paused", error_record(budget)
-    if all(step.status == "succeeded" and not step.stale for step in steps):
+    if all(step.status in ("succeeded", "skipped") and not step.stale for step in steps):
         return "succeeded", None
     stale = ", ".join(step.name for step in steps if step.stale)
     message = f"the inputs of {stale} were edited again while it ran" if stale else "some steps did not run"
@@ -512,8 +587,10 @@ __all__ = [
     "check_inputs",
     "check_models",
     "edit_artifact",
+    "keep_step",
     "open_services",
     "outcome",
+    "refresh_run",
     "rerun",
     "resume_run",
     "revise",

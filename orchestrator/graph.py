@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.contracts import Contract
 from orchestrator.errors import Diagnostic, Place
-from orchestrator.spec import MISSING, ConversationSpec, Effort, PipelineSpec, StepSpec
+from orchestrator.spec import MISSING, STALE_ON, ConversationSpec, Effort, ManifestKind, PipelineSpec, StepSpec
 from orchestrator.tools import Tool
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ class StepNode:
 
     `parents` are the steps it waits for (reads and needs, inputs excluded); `digest` covers its definition only, with
     template, contract, code and model as separate entries of the manifest. `templates` are those that a Python body
-    names in its text, by name; `questions` is how often that text asks, at least once.
+    names in its text, by name; `questions` is how often that text asks, at least once. `stale_on` are the entries of
+    its manifest that make it stale when they change.
     """
 
     name: str
@@ -130,6 +131,7 @@ class StepNode:
     templates: Mapping[str, Template] = field(default_factory=dict)
     questions: int = 1
     repeat: Repeat | None = None
+    stale_on: frozenset[ManifestKind] = frozenset(STALE_ON)
 
     @property
     def asks(self) -> bool:

@@ -25,10 +25,10 @@ def pipeline_html(pipeline: Pipeline) -> str:
 def run_html(outcome: Outcome) -> str:
     """The graph of a run that has ended, with how each step stood then."""
     from orchestrator.drawing import draw, picture_of
-    from orchestrator.plan import stale_reasons
+    from orchestrator.staleness import stale_reasons
 
     rows = tuple(outcome.steps.values())
-    stale = {name for name, reasons in stale_reasons(outcome.graph, rows).items() if reasons}
+    stale = set(stale_reasons(outcome.graph, rows))
     # A step that ran alone is a run of its own, of a graph that has more.
     return draw(picture_of(outcome.graph, outcome.row, rows, stale, only=outcome.steps), "svg")
 

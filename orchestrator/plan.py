@@ -23,13 +23,12 @@ from orchestrator.inputs import check_inputs
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.tokens import estimate
 from orchestrator.spec import ConversationSpec, Sensitivity
+from orchestrator.staleness import Difference, differences
 from orchestrator.step import Services, check_models, compose_off_loop, output_format
-from orchestrator.thread import explain, manifest
 from orchestrator.values import (
     Artifact,
     ArtifactVersion,
     LeftOut,
-    Manifest,
     NewArtifact,
     Prompt,
     Request,
@@ -41,7 +40,6 @@ from orchestrator.values import (
 )
 
 Action = Literal["run", "reuse", "maybe", "ask", "skip"]
-STALE_KINDS: Final = frozenset({"read", "label", "contract"})
 # What an artifact that does not exist yet is taken to weigh, where its contract sets no limit.
 GUESSED_ARTIFACT_TOKENS: Final = 700
 GUESSED_REPLY_TOKENS: Final = 500
@@ -90,11 +88,14 @@ async def plan_new(services: Services, graph: Graph, inputs: Mapping[str, Any]) 
     return _plan(graph, steps, hosts)
 
 
-async def plan_run(services: Services, graph: Graph, run: RunRow) -> Plan:
-    """What `resume` and a refresh of everything stale would do to an existing run."""
+async def plan_run(services: Services, graph: Graph, run: RunRow, *, again: Collection[str] | None = None) -> Plan:
+    """What `resume` and a refresh of everything stale would do to an existing run; `again` names steps that are to run
+    whether they are stale or not."""
     hosts = check_models(services, graph, with_key=False)
     rows = {row.name: row for row in await services.store.steps(run.id)}
     found = differences(graph, tuple(rows.values()))
+    for name in again or ():
+        found[name] = Difference((*found.get(name, Difference()).stale, "asked for"))
     sizes = {name: -(-row.head.size * 2 // 7) for name, row in rows.items() if row.head}
     below = downstream(graph, [name for name, difference in found.items() if difference.stale])
     actions = {name: _action(rows.get(name), found.get(name, Difference()), name in below) for name in graph.steps}
@@ -149,57 +150,17 @@ async def _conversations_cut(services: Services, run: RunRow, steps: Sequence[St
 
 
 def _action(row: StepRow | None, difference: Difference, below: bool) -> tuple[Action, tuple[str, ...]]:
-    if row is None or row.head is None:
-        return "run", (row.error.message,) if row is not None and row.error else ()
-    if row.status == "waiting":
+    if row is not None and row.status == "waiting":
         return "ask", (row.error.message,) if row.error else ()
+    if row is None or (row.head is None and row.status != "skipped"):
+        return "run", (row.error.message,) if row is not None and row.error else ()
     if difference.stale:
         return "run", difference.stale
     if below:
         return "maybe", ("runs if what it reads changes",)
+    if row.status == "skipped":
+        return "skip", (row.error.message,) if row.error else ()
     return "reuse", tuple(f"kept although {reason}" for reason in difference.changed)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """How a step's recorded inputs differ from those of now. `stale`: what it read, or a contract; `changed`: how it is
-    made (template, code, model, tools), which is told but redoes nothing by itself (threads-and-context §7)."""
-
-    stale: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-
-
-def differences(graph: Graph, steps: Sequence[StepRow]) -> dict[str, Difference]:
-    """For each step with a version, what its manifest says about it now; pure."""
-    heads = {row.name: row.head for row in steps if row.head is not None}
-    found: dict[str, Difference] = {}
-    for row in steps:
-        step = graph.steps.get(row.name)
-        if step is None or row.manifest is None or row.head is None:
-            continue
-        now = manifest(step, heads)
-        difference = Difference() if now.inputs_hash == row.inputs_hash else _difference(row.manifest, now, step)
-        if row.stale and not difference.stale:
-            difference = Difference(("an input was edited while it ran",), difference.changed)
-        found[row.name] = difference
-    return found
-
-
-def _difference(old: Manifest, new: Manifest, step: StepNode) -> Difference:
-    # A model that is not set here says nothing about the one the step was made with.
-    made = {"definition", "template", "code", "tools"} | ({"model"} if step.model is not None else set())
-    return Difference(
-        explain(_only(old, STALE_KINDS), _only(new, STALE_KINDS)), explain(_only(old, made), _only(new, made))
-    )
-
-
-def _only(whole: Manifest, kinds: Collection[str]) -> Manifest:
-    return Manifest(tuple(entry for entry in whole.entries if entry.kind in kinds))
-
-
-def stale_reasons(graph: Graph, steps: Sequence[StepRow]) -> dict[str, tuple[str, ...]]:
-    """Why each finished step is stale; empty = what it was made from still stands."""
-    return {name: difference.stale for name, difference in differences(graph, steps).items()}
 
 
 def _planned(

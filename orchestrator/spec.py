@@ -19,6 +19,8 @@ from orchestrator.errors import Place
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Sensitivity = Literal["public", "internal", "confidential", "secret"]
 SENSITIVITY_RANK: Final[Mapping[str, int]] = {"public": 0, "internal": 1, "confidential": 2, "secret": 3}
+ManifestKind = Literal["definition", "template", "contract", "read", "label", "tools", "code", "model"]
+STALE_ON: Final[tuple[ManifestKind, ...]] = ("read", "label", "contract")
 SCALAR_INPUTS: Final = frozenset({"string", "integer", "number", "boolean"})
 TEXT_SCHEMAS: Final = frozenset({"text", "markdown", "file"})
 
@@ -130,6 +132,7 @@ class DefaultsSpec(Strict):
     call_timeout: Seconds = 600.0
     max_output_tokens: int | None = Field(default=None, gt=0)
     effort: Effort | None = None
+    stale_on: tuple[ManifestKind, ...] = STALE_ON
 
 
 class BudgetSpec(Strict):
@@ -161,6 +164,7 @@ class StepSpec(Strict):
     reasks: int | None = Field(default=None, ge=0, le=20)
     timeout: Seconds | None = None
     call_timeout: Seconds | None = None
+    stale_on: tuple[ManifestKind, ...] | None = None
 
 
 class PipelineSpec(Strict):

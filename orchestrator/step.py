@@ -43,6 +43,7 @@ from orchestrator.moves import count_reasks
 from orchestrator.output import run_checks, schema_faults, too_large
 from orchestrator.repeating import Visit, visited
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
+from orchestrator.staleness import holds
 from orchestrator.store.records import Fenced
 from orchestrator.values import (
     Again,
@@ -53,6 +54,7 @@ from orchestrator.values import (
     DoneCall,
     ErrorRecord,
     Event,
+    Manifest,
     NewArtifact,
     RunRow,
     Snapshot,
@@ -111,6 +113,20 @@ def check_models(services: Services, graph: Graph, *, with_key: bool = True) -> 
     return tuple(hosts)
 
 
+async def _passed_by(walk: Walk, snapshot: Snapshot, now: Manifest) -> tuple[Dispatch, ...] | None:
+    """The end of a step that has nothing to make: what its version rests on still holds. None for one that has."""
+    step, dispatch = walk.step, walk.dispatch
+    if dispatch.interrupted or dispatch.mode or snapshot.head is None or not holds(step, snapshot.accepted, now):
+        return None
+    told = Event("step.kept", data={"version": snapshot.head.version})
+    claim = replace(claim_of(walk, snapshot, now), events=(told,))
+    ready = await walk.services.store.pass_by(claim, "kept", AtOnce(walk.graph, walk.services.worker))
+    if ready is None:
+        raise Fenced
+    walk.emit(told.kind, **told.data)
+    return ready
+
+
 # --- a step that asks a model -----------------------------------------------------------------------------------------
 
 
@@ -121,6 +137,9 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
     journal = await services.store.journal(dispatch.attempt_id) if dispatch.interrupted else None
     if journal is not None and journal.manifest is not None and journal.manifest.inputs_hash != now.inputs_hash:
         await restart(walk, journal.manifest, now)
+    passed = await _passed_by(walk, snapshot, now)
+    if passed is not None:
+        return passed
     assert step.model is not None
     provider = services.providers.get(step.model.provider)
     walk.emit("step.started", attempt=dispatch.number, kind="llm", model=f"{step.model.provider}:{step.model.model}")
@@ -188,7 +207,11 @@ async def _commit_model(
 async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
     snapshot = walk.dispatch.snapshot
     if snapshot is None:
-        snapshot = await _claimed(walk)
+        snapshot, now = await _look(walk)
+        passed = await _passed_by(walk, snapshot, now)
+        if passed is not None:
+            return passed
+        await begin(walk, claim_of(walk, snapshot, now))
     walk.emit("step.started", attempt=walk.dispatch.number, kind="python", model=None)
     reads = read_values(walk.step, snapshot)
     value = await _call_function(walk.step, arguments(walk.step, reads))
@@ -207,16 +230,15 @@ async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
     return await _commit(walk, artifact, None, snapshot.head.id if snapshot.head else None, [], 0)
 
 
-async def _claimed(walk: Walk) -> Snapshot:
-    """The step's own claim, where no other transaction has begun it; one whose inputs moved meanwhile begins anew."""
+async def _look(walk: Walk) -> tuple[Snapshot, Manifest]:
+    """What the step reads, where no other transaction has begun it; one whose inputs moved meanwhile begins anew."""
     snapshot = await take_snapshot(walk)
     now = manifest_now(walk.step, snapshot)
     if walk.dispatch.interrupted:
         recorded = await walk.services.store.manifest(walk.dispatch.attempt_id)
         if recorded is not None and recorded.inputs_hash != now.inputs_hash:
             await restart(walk, recorded, now)
-    await begin(walk, claim_of(walk, snapshot, now))
-    return snapshot
+    return snapshot, now
 
 
 async def _check_value(step: StepNode, value: Any, reads: Mapping[str, Any]) -> None:
@@ -282,6 +304,9 @@ async def _body_step(walk: Walk) -> tuple[Dispatch, ...]:
     journal = await services.store.journal(dispatch.attempt_id) if dispatch.interrupted else None
     if journal is not None and journal.manifest is not None and journal.manifest.inputs_hash != now.inputs_hash:
         await restart(walk, journal.manifest, now)
+    passed = await _passed_by(walk, snapshot, now)
+    if passed is not None:
+        return passed
     assert step.model is not None
     model = f"{step.model.provider}:{step.model.model}"
     walk.emit("step.started", attempt=dispatch.number, kind="python", model=model)

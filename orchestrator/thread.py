@@ -24,7 +24,7 @@ from orchestrator.facts import output_lines
 from orchestrator.frame import ARTIFACTS_HEADING, CONVERSATION_NOTE, RULE, conversation_heading, escape
 from orchestrator.graph import Graph, Read, StepNode
 from orchestrator.ids import digest
-from orchestrator.spec import MISSING, SCALAR_INPUTS
+from orchestrator.spec import MISSING, SCALAR_INPUTS, ManifestKind
 from orchestrator.templates import Plain, Slot, is_plain, render
 from orchestrator.tools import Tool
 from orchestrator.values import (
@@ -33,7 +33,6 @@ from orchestrator.values import (
     Context,
     Manifest,
     ManifestEntry,
-    ManifestKind,
     Prompt,
     Snapshot,
     TextItem,

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from orchestrator.ids import digest
-from orchestrator.spec import Effort, Sensitivity
+from orchestrator.spec import Effort, ManifestKind, Sensitivity
 
 # --- what the store holds ---------------------------------------------------------------------------------------------
 
@@ -108,8 +108,9 @@ class Snapshot:
     """What one step may look at, read in ONE transaction (S06): current heads with bodies, the conversation.
 
     `artifacts` holds the declared reads that exist; `record` holds every customer-authored input of the run, for the
-    own-words check only (nothing of it is sent unless it is read); `head` is the step's own current version, if any;
-    `redo` is there for an attempt that somebody asked for. Its comment is no part of the conversation.
+    own-words check only (nothing of it is sent unless it is read); `head` is the step's own current version, if any,
+    and `accepted` the manifests it rests on. `redo` is there for an attempt that somebody asked for. Its comment is no
+    part of the conversation.
     """
 
     artifacts: Mapping[str, Artifact]
@@ -120,6 +121,7 @@ class Snapshot:
     defaulted: frozenset[str] = frozenset()
     head: ArtifactVersion | None = None
     redo: Redo | None = None
+    accepted: tuple[Manifest, ...] = ()
 
 
 # --- what is chosen ---------------------------------------------------------------------------------------------------
@@ -194,8 +196,6 @@ class Context:
 
 
 # --- what is sent -----------------------------------------------------------------------------------------------------
-
-ManifestKind = Literal["definition", "template", "contract", "read", "label", "tools", "code", "model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -579,7 +579,8 @@ class RunRow:
 class StepRow:
     """A step (or input) of a run: its newest attempt's state, its head, and the sums over all its attempts.
 
-    `stale`: an input moved while it ran (S06); `defaulted`: an input that was left at its declared default.
+    `stale`: an input moved while it ran (S06); `defaulted`: an input that was left at its declared default. `accepted`:
+    the manifests its head rests on, the newest first: that of a person's word on it, that of the attempt that made it.
     """
 
     name: str
@@ -602,6 +603,7 @@ class StepRow:
     error: ErrorRecord | None
     stale: bool = False
     defaulted: bool = False
+    accepted: tuple[Manifest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

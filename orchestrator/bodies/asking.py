@@ -136,7 +136,7 @@ def _claim(worker: str, step: StepNode, dispatch: Dispatch, snapshot: Snapshot, 
         dispatch=dispatch,
         worker=worker,
         manifest=now,
-        reads=tuple(_read_record(read, snapshot, now) for read in step.reads),
+        reads=reads_of(step, snapshot, now),
         base_head=snapshot.head.id if snapshot.head else None,
     )
 
@@ -155,6 +155,11 @@ class AtOnce:
     def claim(self, dispatch: Dispatch, snapshot: Snapshot) -> Claim:
         node = self.graph.steps[dispatch.step]
         return _claim(self.worker, node, dispatch, snapshot, manifest_now(node, snapshot))
+
+
+def reads_of(step: StepNode, snapshot: Snapshot, now: Manifest) -> tuple[ReadRecord, ...]:
+    """The read vector: which versions, and the hashes of what is taken of them (S06)."""
+    return tuple(_read_record(read, snapshot, now) for read in step.reads)
 
 
 def _read_record(read: Read, snapshot: Snapshot, now: Manifest) -> ReadRecord:

@@ -80,6 +80,7 @@ class StepBuilding:
             templates=templates,
             questions=max(1, len(asked)),
             repeat=repeat,
+            stale_on=frozenset(defaults.stale_on if spec.stale_on is None else spec.stale_on),
         )
 
     def _digest(self, checks: tuple[Check, ...], asks: bool) -> str:

@@ -53,6 +53,8 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "import": _entry("import_", "import_", "Take a file as the new version of an input or a step's artifact."),
     "export": _entry("export", "export", "Write a run as a folder with a report, or one artifact as a file."),
     "revise": _entry("revise", "revise", "Have a finished step changed as you say: it goes on in its thread."),
+    "refresh": _entry("refresh", "refresh", "Run what is stale again, in the same run."),
+    "keep": _entry("refresh", "keep", "Accept a stale step's version as it is."),
     "rerun": _entry("run", "rerun", "Run again from a step, as a new run that shares what is unchanged."),
     "compare": _entry(
         "compare", "compare", "Show what two runs, or two versions, differ in: inputs, values, prompts, model, cost."

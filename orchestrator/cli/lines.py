@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 MARKS: Final[Mapping[str, tuple[str, str]]] = {
     "succeeded": ("✓", "green"),
-    "reused": ("=", "green"),
     "repeat": ("↻", "cyan"),
+    "kept": ("=", "green"),
     "failed": ("✗", "bold red"),
     "waiting": ("‖", "yellow"),
     "paused": ("‖", "yellow"),

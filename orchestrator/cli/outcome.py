@@ -63,9 +63,9 @@ def stale_by_step(graph: Graph | None, steps: Sequence[StepRow]) -> Mapping[str,
     """Why each stale step is stale; empty where the pipeline cannot be loaded now."""
     if graph is None:
         return {}
-    from orchestrator.plan import stale_reasons
+    from orchestrator.staleness import stale_reasons
 
-    return {name: reasons for name, reasons in stale_reasons(graph, steps).items() if reasons}
+    return stale_reasons(graph, steps)
 
 
 async def print_run_document(

@@ -129,8 +129,9 @@ class Progress(AbstractContextManager["Progress"]):
     def _on_step_started(self, event: Event) -> None:
         self.running[self._key(event)] = _Running(started=time.monotonic())
 
-    def _on_step_reused(self, event: Event) -> None:
-        self._finish(event, Line(self._key(event), "reused", notes=(f"kept v{event.data.get('version')}",)))
+    def _on_step_kept(self, event: Event) -> None:
+        note = f"v{event.data.get('version')} stands: what it reads is the same"
+        self._finish(event, Line(self._key(event), "kept", notes=(note,)))
 
     def _on_call_sent(self, event: Event) -> None:
         step = self._step(event)

@@ -50,6 +50,7 @@ __all__ = ["Loaded", "load_contract", "load_declared", "load_pipeline", "substit
 # What a step does stands under one of these; giving one at a `uses:` replaces whichever the definition has.
 _TASK_KEYS: Final = frozenset({"template", "prompt", "python"})
 _NAMED: Final = frozenset({("steps",), ("inputs",), ("artifacts",), ("models",)})
+_WORD_LISTS: Final = ("needs", "tools", "stale_on")
 _AMOUNT: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _REFERENCES: Final = ("template", "python", "tools", "checks", "produces")
 _INPUT_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
@@ -233,7 +234,15 @@ class _PipelineLoader:
         part = self.reader.mapping(data[key], (key,), f"{key!r}") if key in data else None
         if part is None:
             return None
-        return self.reader.model(model, self.reader.keys(part, (key,), model, f"{key!r}"), (key,), f"{key!r}")
+        keys = self._lists(self.reader.keys(part, (key,), model, f"{key!r}"), (key,))
+        return self.reader.model(model, keys, (key,), f"{key!r}")
+
+    def _lists(self, keys: dict[str, Any], path: PathKey) -> dict[str, Any]:
+        """The keys that are lists of words, read as such."""
+        for key in _WORD_LISTS:
+            if key in keys:
+                keys[key] = self.reader.texts(keys[key], (*path, key), f"{key!r}")
+        return keys
 
     def _budget(self, data: Mapping[str, Any]) -> BudgetSpec | None:
         part = self.reader.mapping(data["budget"], ("budget",), "'budget'") if "budget" in data else None
@@ -290,10 +299,7 @@ class _PipelineLoader:
         reader = self.reader
         if "uses" in data:
             data = self._with_definition(name, data, path)
-        keys = _guards(reader, reader.keys(data, path, StepSpec, "a step"), path)
-        for key in ("needs", "tools"):
-            if key in keys:
-                keys[key] = reader.texts(keys[key], (*path, key), f"{key!r}")
+        keys = self._lists(_guards(reader, reader.keys(data, path, StepSpec, "a step"), path), path)
         if "reads" in keys:
             keys["reads"] = self._entries(keys["reads"], (*path, "reads"), self._read)
         if "checks" in keys:

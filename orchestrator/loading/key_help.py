@@ -71,6 +71,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "call_timeout": "How long one request may take: 30s, 10m.",
     "max_output_tokens": "The most tokens an answer may take.",
     "effort": "How much a reasoning model thinks.",
+    "stale_on": "What makes a result stale: any of read, label, contract, definition, template, code, tools, model.",
 }
 BUDGET: Final[Mapping[str, str]] = {
     "usd": "The cap in US dollars. A call whose worst case would pass it is not sent.",
@@ -97,6 +98,7 @@ STEP: Final[Mapping[str, str]] = {
     "reasks": "How often the step is asked again where its answer breaks the contract or a check.",
     "timeout": "How long the step may run in all, resumes included and waits left out: 30s, 10m, 2h.",
     "call_timeout": "How long one request may take: 30s, 10m.",
+    "stale_on": "What makes a result stale: any of read, label, contract, definition, template, code, tools, model.",
 }
 # By the name of the spec model.
 KEY_HELP: Final[Mapping[str, Mapping[str, str]]] = {

@@ -30,7 +30,7 @@ LATER: Final[Mapping[type[Strict], frozenset[str]]] = {
     ModelSpec: frozenset({"fallback", "structured"}),
     ReadSpec: frozenset({"require", "select", "from"}),
     StepSpec: frozenset({"gate", "for_each", "when", "recall", "memory", "chat", "review", "ungated", "with"})
-    | {"require", "stale_on", "on_input_change", "fallback", "structured", "updates", "tripwires", "select", "from"},
+    | {"require", "on_input_change", "fallback", "structured", "updates", "tripwires", "select", "from"},
 }
 _PLANNED: Final = frozenset().union(*LATER.values())
 _CHAIN = "A step's first request is rebuilt from what the database holds; declare a read for what it needs."

@@ -8,10 +8,10 @@ succeeded.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.store import json_text, workers
-from orchestrator.store.claims import Asked, new_attempt
+from orchestrator.store.claims import ORDINARY, Asked, new_attempt
 from orchestrator.store.content import put
 from orchestrator.store.creation import STEP, children_of, rows_of
 from orchestrator.store.records import AdoptPlan, NewStep, RunBusy
@@ -24,12 +24,13 @@ _OWNERS = Sql(
     " WHERE s.run_id = :run AND a.state = 'running' AND a.owner <> '' AND {scope:s} AND {scope:a}"
 )
 _STATES = Sql(
-    "SELECT s.name, s.item, s.id, s.head_id, s.stale, a.id, a.state, a.number, a.token, a.manifest IS NOT NULL,"
-    " a.mode, a.round, a.message_id"
+    "SELECT s.name, s.item, s.id, s.head_id, s.stale, s.due, a.id, a.state, a.number, a.token,"
+    " a.manifest IS NOT NULL, a.mode, a.round, a.message_id"
     " FROM step s LEFT JOIN attempt a ON a.id = s.attempt_id AND {scope:a} WHERE s.run_id = :run AND {scope:s}"
 )
 _ADOPT_STEP = Sql(
-    "UPDATE step SET kind = :kind, position = :position, children = :children, unmet = :unmet, released = :released"
+    "UPDATE step SET kind = :kind, position = :position, children = :children, unmet = :unmet, released = :released,"
+    " due = :due"
     " WHERE id = :id AND {scope}"
 )
 # An attempt that has begun goes on as running, so that its recorded thread can be taken up without a second claim. How
@@ -55,6 +56,12 @@ _LET_GO = Sql(
     " WHERE state = 'running' AND owner = :owner AND {scope}"
     " AND id IN (SELECT s.attempt_id FROM step s WHERE s.run_id = :run AND {scope:s})"
 )
+_READY = Sql(
+    "SELECT s.name, s.item, a.id, a.number, a.token, a.mode FROM run r"
+    " JOIN step s ON s.run_id = r.id JOIN attempt a ON a.id = s.attempt_id"
+    " WHERE r.id = :run AND r.owner = :owner AND s.unmet = 0 AND a.state = 'ready' AND a.claimed_token < a.token"
+    " AND {scope:r} AND {scope:s} AND {scope:a} ORDER BY s.position, s.item"
+)
 _OWNER = Sql("SELECT owner FROM run WHERE id = :run AND {scope}")
 _NUMBER = Sql("SELECT number FROM run WHERE id = :run AND {scope}")
 
@@ -65,12 +72,13 @@ class _State:
 
     id: str
     head_id: str | None
-    stale: int
-    attempt_id: str | None
-    state: str | None
-    number: int | None
-    token: int | None
-    begun: int
+    stale: int = 0
+    due: int = 0
+    attempt_id: str | None = None
+    state: str | None = None
+    number: int | None = None
+    token: int | None = None
+    begun: int = 0
     mode: Mode | None = None
     round: int | None = None
     message_id: str | None = None
@@ -81,7 +89,8 @@ class _State:
 
     @property
     def met(self) -> bool:
-        return self.head_id is not None and not self.stale and self.state in (None, "succeeded")
+        done = self.state == "skipped" or (self.head_id is not None and self.state in (None, "succeeded", "kept"))
+        return done and not self.due and not self.stale
 
 
 _Key = tuple[str, str]
@@ -99,9 +108,12 @@ def adopt(tx: Tx, run_id: str, worker: str, plan: AdoptPlan, take_over: bool) ->
     if not take_over:
         _refuse_busy(tx, run_id, worker, locked.owner)
     states = {(row[0], row[1]): _State(*row[2:]) for row in tx.all(_STATES, run=run_id)}
+    for key in {*plan.again, *plan.below} & states.keys():
+        states[key] = replace(states[key], due=1)
     unmet = _bring_up_to_date(tx, run_id, plan, states)
     tx.run(_ADOPT_RUN, run=run_id, owner=worker, graph=put(tx, plan.graph_json), digest=plan.graph_digest)
-    found = [_dispatch(tx, run_id, step, states, unmet, worker) for step in plan.steps if step.kind != "input"]
+    work = [step for step in plan.steps if step.kind != "input"]
+    found = [_dispatch(tx, run_id, step, states[_key(step)], unmet[_key(step)], worker, plan) for step in work]
     return tuple(dispatch for dispatch in found if dispatch is not None)
 
 
@@ -136,13 +148,14 @@ def _bring_up_to_date(tx: Tx, run_id: str, plan: AdoptPlan, states: dict[_Key, _
                 "children": json_text.dump(children.get(step.name, ())),
                 "unmet": unmet[_key(step)],
                 "released": int(step.name in met),
+                "due": states[_key(step)].due,
             }
             for step in plan.steps
             if _key(step) in states
         ],
     )
     for row in rows:
-        states[row["name"], row["item"]] = _State(row["id"], row["head_id"], 0, None, None, None, None, 0)
+        states[row["name"], row["item"]] = _State(row["id"], row["head_id"])
     return unmet
 
 
@@ -156,12 +169,11 @@ def _is_met(step: NewStep, states: Mapping[_Key, _State]) -> bool:
 
 
 def _dispatch(
-    tx: Tx, run_id: str, step: NewStep, states: Mapping[_Key, _State], unmet: Mapping[_Key, int], worker: str
+    tx: Tx, run_id: str, step: NewStep, state: _State, unmet: int, worker: str, plan: AdoptPlan
 ) -> Dispatch | None:
     """What there is to do for one step, if anything."""
-    state = states[_key(step)]
     interrupted = state.state == "running" or (state.state == "ready" and bool(state.begun))
-    if interrupted or (state.state == "ready" and not unmet[_key(step)]):
+    if interrupted or (state.state == "ready" and not unmet):
         number, token, mode, ran = state.number or 1, (state.token or 0) + 1, state.asked.mode, 0
         if interrupted:
             (ran,) = tx.all(_GO_ON, id=state.attempt_id, owner=worker, now=tx.now)[0]
@@ -169,15 +181,38 @@ def _dispatch(
             tx.run(_AGAIN, id=state.attempt_id)
         attempt = str(state.attempt_id)
         return Dispatch(run_id, step.name, step.item, attempt, number, token, interrupted, mode, int(ran))
-    to_do = state.state in ("failed", "cancelled") or (state.state is None and state.head_id is None) or state.stale
-    if unmet[_key(step)] or not to_do or state.state == "waiting":
+    if state.state in ("waiting", "ready"):
         return None
     number = (state.number or 0) + 1
-    return new_attempt(tx, run_id, state.id, step.name, step.item or "", number, asked=state.asked)
+    if _key(step) in plan.again:
+        # The attempt is made now, so that how it is to begin is on record; it runs when what it reads is done.
+        asked = Asked(plan.again[_key(step)])
+        again = new_attempt(tx, run_id, state.id, step.name, step.item or "", number, asked=asked)
+        return None if unmet else again
+    if unmet or state.met:
+        return None
+    asked = state.asked if state.state in ("failed", "cancelled") else ORDINARY
+    return new_attempt(tx, run_id, state.id, step.name, step.item or "", number, asked=asked)
 
 
-def release(tx: Tx, run_id: str, worker: str, status: RunStatus, error: ErrorRecord | None) -> None:
-    """End this worker's work on the run; nothing happens where the run is no longer its own."""
+def release(
+    tx: Tx, run_id: str, worker: str, status: RunStatus, error: ErrorRecord | None, unless_ready: bool
+) -> tuple[Dispatch, ...]:
+    """End this worker's work on the run; nothing happens where the run is no longer its own.
+
+    `unless_ready`: where somebody's answer has just made something ready, that is given back and nothing ends.
+    """
     lock(tx, run_id)
-    if tx.run(_RELEASE_RUN, run=run_id, owner=worker, status=status, error=json_text.dump_error(error)):
+    found = ready(tx, run_id, worker) if unless_ready else ()
+    if not found and tx.run(_RELEASE_RUN, run=run_id, owner=worker, status=status, error=json_text.dump_error(error)):
         tx.run(_LET_GO, run=run_id, owner=worker, now=tx.now)
+    return found
+
+
+def ready(tx: Tx, run_id: str, worker: str) -> tuple[Dispatch, ...]:
+    """What of the worker's run waits for nothing and was not begun: what a commit gave it, or what an answer made
+    ready."""
+    return tuple(
+        Dispatch(run_id, name, item or None, attempt, number, token, mode=mode)
+        for name, item, attempt, number, token, mode in tx.all(_READY, run=run_id, owner=worker)
+    )

@@ -6,15 +6,16 @@ from typing import Final, Literal
 
 from orchestrator.errors import UsageError
 from orchestrator.store import artifacts, json_text, runs
-from orchestrator.store.claims import Asked
-from orchestrator.store.commits import ATTEMPT, SET_STATE, accept, named_step
+from orchestrator.store.claims import Asked, new_attempt
+from orchestrator.store.commits import ATTEMPT, SET_STATE, accept, named_step, pass_locked
 from orchestrator.store.content import put
-from orchestrator.store.records import ToolDecision
+from orchestrator.store.records import Claim, Kept, ToolDecision
 from orchestrator.store.sql import Sql, Tx
-from orchestrator.values import ArtifactVersion, Dispatch, NewArtifact
+from orchestrator.values import ArtifactVersion, Dispatch, Event, NewArtifact
 
 CHANGED_MEANWHILE: Final = "changed_meanwhile"
 _UNDRAFT = Sql("UPDATE artifact SET draft = 0 WHERE id = :artifact AND {scope}")
+_RESTS_ON = Sql("UPDATE step SET basis_id = :attempt WHERE id = :step AND {scope}")
 _TOOLS = Sql(
     "SELECT t.id, a.id FROM step s JOIN attempt a ON a.id = s.attempt_id JOIN thread h ON h.attempt_id = a.id"
     " JOIN call c ON c.thread_id = h.id JOIN tool_call t ON t.call_id = c.id WHERE s.run_id = :run"
@@ -34,6 +35,24 @@ _DECIDE_EFFECT = Sql(
 _ANSWERED = Sql(
     "UPDATE attempt SET state = 'ready', error = NULL WHERE id = :attempt AND state = 'waiting' AND {scope}"
 )
+
+
+def keep(tx: Tx, run_id: str, kept: Kept) -> tuple[Dispatch, ...]:
+    """A person accepts a version as it is: from now on it rests on what is there now."""
+    locked = runs.lock(tx, run_id, 1)
+    step = named_step(tx, run_id, kept.step, kept.item)
+    if step.head_id != kept.head:
+        message = f"{kept.step} changed meanwhile; nothing was written"
+        raise UsageError(message, hint="look at the newer version", code=CHANGED_MEANWHILE)
+    state, number = tx.all(ATTEMPT, attempt=step.attempt_id)[0][:2] if step.attempt_id else ("succeeded", 0)
+    if state in ("ready", "running", "waiting"):
+        raise UsageError(f"{kept.step} is {state}", hint="`orch show RUN` shows what it waits for")
+    dispatch = new_attempt(tx, run_id, step.id, step.name, step.item, number + 1)
+    told = Event("step.kept", data={"by": kept.author, "note": kept.note})
+    claim = Claim(dispatch, "", kept.manifest, kept.reads, kept.head, events=(told,))
+    ready = pass_locked(tx, locked, claim, "kept")
+    tx.run(_RESTS_ON, step=step.id, attempt=dispatch.attempt_id)
+    return ready
 
 
 def settle(tx: Tx, run_id: str, name: str, keep: Literal["head", "draft"]) -> tuple[Dispatch, ...]:

@@ -62,7 +62,7 @@ def claim(tx: Tx, claim: Claim) -> None:
     )
     if not row:
         raise Fenced(f"{dispatch.step}: this dispatch is late")
-    _write_reads(tx, claim)
+    write_reads(tx, claim)
     runs.write_events(tx, dispatch.run_id, locked, claim.events, dispatch)
     if claim.thread is not None:
         calls.write_thread(tx, dispatch, claim.thread, row[0])
@@ -114,17 +114,19 @@ class NewAttempt:
 
 def new_attempts(tx: Tx, new: Sequence[NewAttempt], starter: Starter | None) -> tuple[Dispatch, ...]:
     """The rows of new attempts, written together: ready, or running from the start where the starter begins them."""
-    begun = [_begun(tx, one.dispatch, starter) for one in new]
+    begun = [_begun(tx, one.dispatch, one.redo, starter) for one in new]
     tx.many(_NEW, [_row(tx, one, claim) for one, (_, claim) in zip(new, begun, strict=True)])
     tx.many(_READ, [read for _, claim in begun if claim for read in _reads(claim)])
     return tuple(dispatch for dispatch, _ in begun)
 
 
-def _begun(tx: Tx, dispatch: Dispatch, starter: Starter | None) -> tuple[Dispatch, Claim | None]:
+def _begun(tx: Tx, dispatch: Dispatch, redo: int, starter: Starter | None) -> tuple[Dispatch, Claim | None]:
     reads = starter.reads(dispatch.step) if starter else None
     if starter is None or reads is None:
         return dispatch, None
     seen = reading(tx, dispatch.run_id, dispatch.step, dispatch.item, reads)
+    if seen.head is not None and not redo:  # whether there is anything to do is for the step to say
+        return dispatch, None
     return replace(dispatch, snapshot=seen), starter.claim(dispatch, seen)
 
 
@@ -149,7 +151,7 @@ def _row(tx: Tx, new: NewAttempt, claim: Claim | None) -> dict[str, Any]:
     }
 
 
-def _write_reads(tx: Tx, claim: Claim) -> None:
+def write_reads(tx: Tx, claim: Claim) -> None:
     """The read vector. An interrupted attempt goes on with what it would read now: equal values, maybe newer rows."""
     if claim.dispatch.interrupted:
         tx.run(_FORGET_READS, attempt=claim.dispatch.attempt_id)

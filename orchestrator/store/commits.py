@@ -13,8 +13,8 @@ from typing import Literal
 
 from orchestrator.errors import UsageError
 from orchestrator.store import artifacts, calls, json_text, runs
-from orchestrator.store.claims import ORDINARY, Asked, new_attempt
-from orchestrator.store.records import Fenced, Starter
+from orchestrator.store.claims import ORDINARY, Asked, new_attempt, write_reads
+from orchestrator.store.records import Claim, Fenced, Starter
 from orchestrator.store.sql import Sql, Tx
 from orchestrator.values import Again, AttemptState, Commit, CommitResult, Dispatch, DoneCall, ErrorRecord, Event
 
@@ -39,12 +39,20 @@ FROM step s WHERE {scope:s} AND
 _STEP_BY_NAME = Sql(_STEP.text.replace("s.id = :step", "s.run_id = :run AND s.name = :name AND s.item = :item"))
 _NEW_HEAD = Sql(
     "UPDATE step SET head_id = :head, draft_id = NULL, basis_id = :basis, last_version = :version, stale = :stale,"
-    " released = :released WHERE id = :step AND {scope}"
+    " due = 0, released = :released WHERE id = :step AND {scope}"
 )
 _NEW_DRAFT = Sql("UPDATE step SET draft_id = :draft, last_version = :version WHERE id = :step AND {scope}")
+_NOTED = Sql(
+    "UPDATE attempt SET manifest = :manifest, inputs_hash = :inputs_hash, base_head = :base"
+    " WHERE id = :attempt AND {scope}"
+)
+_KEPT = Sql("UPDATE step SET stale = 0, due = 0, released = 1 WHERE id = :step AND {scope}")
+_SKIPPED = Sql(
+    "UPDATE step SET head_id = NULL, stale = 0, due = 0, released = 1, basis_id = :attempt WHERE id = :step AND {scope}"
+)
 _RELEASE = Sql(
     "UPDATE step SET unmet = unmet - 1 WHERE run_id = :run AND name = :name AND {scope}"
-    " RETURNING id, item, unmet, kind, attempt_id, head_id"
+    " RETURNING id, item, unmet, due, attempt_id, head_id"
 )
 ATTEMPT = Sql("SELECT state, number, token, redo, mode, round, message_id FROM attempt WHERE id = :attempt AND {scope}")
 _RAISE = Sql("UPDATE attempt SET token = token + 1 WHERE id = :attempt AND {scope}")
@@ -227,8 +235,8 @@ def _release(tx: Tx, run_id: str, children: Sequence[str], starter: Starter | No
     """Count this parent as met in each child, once, and dispatch those that wait for nothing else."""
     ready: list[Dispatch] = []
     for name in children:
-        for step_id, item, unmet, _, attempt_id, head_id in tx.all(_RELEASE, run=run_id, name=name):
-            found = unmet == 0 and _start(tx, run_id, step_id, name, item, attempt_id, head_id, starter)
+        for step_id, item, unmet, due, attempt_id, head_id in tx.all(_RELEASE, run=run_id, name=name):
+            found = unmet == 0 and _start(tx, run_id, step_id, name, item, attempt_id, head_id, due, starter)
             if found:
                 ready.append(found)
     return tuple(ready)
@@ -242,11 +250,13 @@ def _start(
     item: str,
     attempt_id: str | None,
     head_id: str | None,
+    due: int,
     starter: Starter | None,
 ) -> Dispatch | None:
-    """A dispatch for a step whose parents are all met, if it has work to do."""
+    """A dispatch for a step whose parents are all met, if it has work to do. One that is done and due says itself
+    whether anything has changed for it."""
     if attempt_id is None:
-        return None if head_id else new_attempt(tx, run_id, step_id, name, item, 1, starter=starter)
+        return None if head_id and not due else new_attempt(tx, run_id, step_id, name, item, 1, starter=starter)
     state, number, token, _, *rest = tx.all(ATTEMPT, attempt=attempt_id)[0]
     asked = Asked(*rest)
     if state == "ready":
@@ -254,6 +264,8 @@ def _start(
         return Dispatch(run_id, name, item or None, attempt_id, number, token + 1, mode=asked.mode)
     if state in ("failed", "cancelled"):
         return new_attempt(tx, run_id, step_id, name, item, number + 1, asked=asked, starter=starter)
+    if due and state in ("succeeded", "kept", "skipped"):
+        return new_attempt(tx, run_id, step_id, name, item, number + 1, starter=starter)
     return None
 
 
@@ -287,3 +299,32 @@ def restart(tx: Tx, dispatch: Dispatch, reason: str) -> Dispatch:
     step = _step(tx, ended.step_id)
     number = dispatch.number + 1
     return new_attempt(tx, dispatch.run_id, step.id, step.name, step.item, number, redo=ended.redo, asked=ended.asked)
+
+
+def pass_by(tx: Tx, claim: Claim, state: Literal["kept", "skipped"], starter: Starter | None) -> tuple[Dispatch, ...]:
+    """An attempt ends with nothing made: what the step rests on did not change (`kept`), or its `when` is false
+    (`skipped`: it has no version then). What waits for it goes on. Raises Fenced."""
+    locked = runs.lock(tx, claim.dispatch.run_id, len(claim.events))
+    if locked.status != "running":
+        raise Fenced(f"{claim.dispatch.step}: this dispatch is late")
+    return pass_locked(tx, locked, claim, state, starter)
+
+
+def pass_locked(
+    tx: Tx, locked: runs.Locked, claim: Claim, state: Literal["kept", "skipped"], starter: Starter | None = None
+) -> tuple[Dispatch, ...]:
+    """The same, in a transaction that holds the run's lock."""
+    dispatch = claim.dispatch
+    ended = _end(tx, dispatch, state, sql=_UNFINISHED)
+    tx.run(
+        _NOTED,
+        attempt=dispatch.attempt_id,
+        manifest=json_text.dump_manifest(claim.manifest),
+        inputs_hash=claim.manifest.inputs_hash,
+        base=claim.base_head,
+    )
+    write_reads(tx, claim)
+    runs.write_events(tx, dispatch.run_id, locked, claim.events, dispatch)
+    step = _step(tx, ended.step_id)
+    tx.run(_KEPT if state == "kept" else _SKIPPED, step=step.id, attempt=dispatch.attempt_id)
+    return () if step.released else _release(tx, dispatch.run_id, json_text.load(step.children), starter)

@@ -11,22 +11,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Final
+from typing import Final, cast
 
 from orchestrator.store import json_text, runs
 from orchestrator.store.artifacts import COLUMN_COUNT, COLUMNS, version_row
 from orchestrator.store.columns import from_pico
 from orchestrator.store.sql import Row, Sql, Tx
-from orchestrator.values import StepRow, StepState, Usage
+from orchestrator.values import StepRow, StepState, StepStatus, Usage
 
+_OWN: Final = 14  # columns ahead of the head's
 _DRAFT: Final = COLUMNS.replace("a.", "d.")
 _ORDER: Final = "CASE WHEN s.kind = 'input' THEN 0 ELSE 1 END, s.position, s.name, s.item"
 _STEPS = Sql(
     "SELECT s.id, s.name, s.item, s.kind, s.position, s.stale, s.defaulted, t.id, t.state, t.number, t.error,"
-    f" b.manifest, b.inputs_hash, {COLUMNS}, {_DRAFT} FROM step s"
+    f" b.manifest, b.inputs_hash, CASE WHEN m.id <> b.id THEN m.manifest END, {COLUMNS}, {_DRAFT} FROM step s"
     " LEFT JOIN attempt t ON t.id = s.attempt_id AND {scope:t}"
     " LEFT JOIN attempt b ON b.id = COALESCE(s.basis_id, s.attempt_id) AND {scope:b}"
     " LEFT JOIN artifact a ON a.id = s.head_id AND {scope:a}"
+    " LEFT JOIN attempt m ON m.id = a.attempt_id AND {scope:m}"
     " LEFT JOIN artifact d ON d.id = s.draft_id AND {scope:d}"
     f" WHERE s.run_id = :run AND {{scope:s}} ORDER BY {_ORDER}"
 )
@@ -64,7 +66,7 @@ def states(tx: Tx, run_id: str) -> tuple[StepState, ...]:
     return tuple(
         StepState(
             name=name,
-            status=state or ("succeeded" if head else "pending"),
+            status=status(state, head),
             error=json_text.load_error(error),
             stale=bool(stale),
             cost_usd=sums.get(step_id, _NOTHING).cost_usd,
@@ -74,21 +76,30 @@ def states(tx: Tx, run_id: str) -> tuple[StepState, ...]:
     )
 
 
+def status(state: str | None, head: str | None) -> StepStatus:
+    """What people see of a step: its newest attempt's state, where a version that was kept is one that stands."""
+    if state is None:
+        return "succeeded" if head else "pending"
+    return "succeeded" if state == "kept" else cast(StepStatus, state)
+
+
 def _step_row(row: Row, sums: _Sums) -> StepRow:
-    _, name, item, kind, position, stale, defaulted, attempt_id, state, number, error, manifest, inputs_hash = row[:13]
-    head, draft = row[13 : 13 + COLUMN_COUNT], row[13 + COLUMN_COUNT :]
+    _, name, item, kind, position, stale, defaulted, attempt_id, state, number, error, *manifests = row[:_OWN]
+    basis, inputs_hash, made = manifests
+    head, draft = row[_OWN : _OWN + COLUMN_COUNT], row[_OWN + COLUMN_COUNT :]
+    accepted = tuple(json_text.load_manifest(one) for one in (basis, made) if one)
     return StepRow(
         name=name,
         item=item or None,
         kind=kind,
         order=position,
-        status=state or ("succeeded" if head[0] else "pending"),
+        status=status(state, head[0]),
         attempt=number or 0,
         attempt_id=attempt_id,
         head=version_row(head) if head[0] else None,
         draft=version_row(draft) if draft[0] else None,
         inputs_hash=inputs_hash,
-        manifest=json_text.load_manifest(manifest) if manifest else None,
+        manifest=accepted[0] if basis else None,
         calls=sums.calls,
         reasks=sums.reasks,
         usage=sums.usage,
@@ -98,6 +109,7 @@ def _step_row(row: Row, sums: _Sums) -> StepRow:
         error=json_text.load_error(error),
         stale=bool(stale),
         defaulted=bool(defaulted),
+        accepted=accepted,
     )
 
 

@@ -89,11 +89,17 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class AdoptPlan:
-    """The graph as it is now: steps the run does not have yet are added, the others keep what they have."""
+    """The graph as it is now: steps the run does not have yet are added, the others keep what they have.
+
+    `again` are finished steps (and items) that get a new attempt, each with how it begins; `below` those that wait for
+    them and are looked at once more when these are done. Both are empty where a run just goes on.
+    """
 
     steps: tuple[NewStep, ...]
     graph_digest: str
     graph_json: bytes
+    again: Mapping[tuple[str, str], Mode] = field(default_factory=dict)
+    below: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,19 @@ class Claim:
     thread: ThreadRecord | None = None
     sent: SentCall | None = None
     events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A person's word that a version (`head`) stands, though it would now be made from something else (`manifest`)."""
+
+    step: str
+    item: str | None
+    head: str
+    manifest: Manifest
+    reads: tuple[ReadRecord, ...]
+    author: str
+    note: str
 
 
 class Starter(Protocol):

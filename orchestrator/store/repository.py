@@ -49,6 +49,7 @@ from orchestrator.store.records import (
     EventRow,
     Fenced,
     Journal,
+    Kept,
     Making,
     NewRun,
     RunGlance,
@@ -190,10 +191,27 @@ class Store:
         """Raises RunBusy where another worker is alive on the run: ask before changing anything of it."""
         await self._read(partial(adoption.check_free, run_id=run_id, worker=worker))
 
-    async def release_run(self, run_id: str, worker: str, status: RunStatus, error: ErrorRecord | None = None) -> None:
-        """End this worker's work on a run. Changes nothing where another worker has taken it."""
-        work = partial(adoption.release, run_id=run_id, worker=worker, status=status, error=error)
-        await self._write("release_run", work)
+    async def release_run(
+        self,
+        run_id: str,
+        worker: str,
+        status: RunStatus,
+        error: ErrorRecord | None = None,
+        *,
+        unless_ready: bool = False,
+    ) -> tuple[Dispatch, ...]:
+        """End this worker's work on a run. Changes nothing where another worker has taken it.
+
+        `unless_ready`: does not end it where an answer has just made something ready; gives that back.
+        """
+        work = partial(
+            adoption.release, run_id=run_id, worker=worker, status=status, error=error, unless_ready=unless_ready
+        )
+        return await self._write("release_run", work)
+
+    async def ready(self, run_id: str, worker: str) -> tuple[Dispatch, ...]:
+        """What of this worker's run could begin now and has not been begun."""
+        return await self._read(partial(adoption.ready, run_id=run_id, worker=worker))
 
     async def set_cap(self, run_id: str, cap: Decimal) -> None:
         await self._write("set_cap", partial(runs.set_cap, run_id=run_id, cap=cap))
@@ -299,9 +317,24 @@ class Store:
         work = partial(redo.redo, run_id=run_id, name=step, item=item, mode=mode, comment=comment, author=author)
         return await self._write("redo", work)
 
+    async def pass_by(
+        self, claim: Claim, state: Literal["kept", "skipped"], starter: Starter | None = None
+    ) -> tuple[Dispatch, ...] | None:
+        """End an attempt with nothing made, because nothing changed for it or its `when` is false; what can run now.
+        None where it is not ours any more."""
+        try:
+            return await self._write("pass_by", partial(commits.pass_by, claim=claim, state=state, starter=starter))
+        except Fenced:
+            return None
+
     async def cancel_attempt(self, dispatch: Dispatch) -> bool:
         """Cancel an attempt that has not ended; False where it has, or is not ours any more."""
         return await self._fenced("cancel_attempt", partial(commits.cancel, dispatch=dispatch))
+
+    async def keep(self, run_id: str, kept: Kept) -> tuple[Dispatch, ...]:
+        """Accept a step's version as it is, whatever it was made from; what can run now. Raises UsageError where it is
+        another version by now, or under way."""
+        return await self._write("keep", partial(answers.keep, run_id=run_id, kept=kept))
 
     async def settle(self, run_id: str, step: str, keep: Literal["head", "draft"]) -> tuple[Dispatch, ...]:
         """Answer an edit conflict (S07); what can run now."""

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from orchestrator.errors import UsageError
+from orchestrator.store import json_text
 from orchestrator.store.artifacts import COLUMN_COUNT, COLUMNS, version_row
 from orchestrator.store.sql import Row, Sql, Tx
-from orchestrator.values import Artifact, ArtifactVersion, Message, Redo, Snapshot
+from orchestrator.values import Artifact, ArtifactVersion, Manifest, Message, Redo, Snapshot
 
 _RUN = Sql(
     "SELECT r.session_id, m.seq, m.message, s.last_message FROM run r JOIN session s ON s.id = r.session_id"
@@ -24,6 +25,13 @@ _HEAD_WITH_BODY = Sql(f"SELECT {COLUMNS}, c.body {_JOINED} AND s.name = :name AN
 _HEAD = Sql(
     f"SELECT {COLUMNS} FROM step s JOIN artifact a ON a.id = s.head_id WHERE s.run_id = :run AND s.name = :name"
     " AND s.item = :item AND {scope:s} AND {scope:a}"
+)
+_ACCEPTED = Sql(
+    "SELECT b.manifest, CASE WHEN m.id <> b.id THEN m.manifest END FROM step s"
+    " LEFT JOIN attempt b ON b.id = s.basis_id AND {scope:b}"
+    " LEFT JOIN artifact a ON a.id = s.head_id AND {scope:a}"
+    " LEFT JOIN attempt m ON m.id = a.attempt_id AND {scope:m}"
+    " WHERE s.run_id = :run AND s.name = :name AND s.item = :item AND {scope:s}"
 )
 _MESSAGES = Sql(
     "SELECT seq, role, message, step, run_id, sensitivity FROM message"
@@ -56,6 +64,7 @@ def snapshot(
     session_id, own, message, last = run
     inputs = tx.all(_INPUTS, run=run_id)
     record = {row[2]: _artifact(row) for row in inputs}
+    head = _head(tx, run_id, step, item)
     redo = _redo(tx, run_id, step, item, redone_by) if redone_by is not None else None
     comment = redo.comment.seq if redo and redo.comment else 0
     told = {"session": session_id, "own": own or 0, "comment": comment, "limit": messages}
@@ -67,7 +76,8 @@ def snapshot(
         message=message,
         record=record,
         defaulted=frozenset(row[2] for row in inputs if row[-1]),
-        head=_head(tx, run_id, step, item),
+        head=head,
+        accepted=_accepted(tx, run_id, step, item) if head else (),
         redo=redo,
     )
 
@@ -97,6 +107,12 @@ def reading(tx: Tx, run_id: str, step: str, item: str | None, reads: Sequence[st
 def _head(tx: Tx, run_id: str, step: str, item: str | None) -> ArtifactVersion | None:
     row = tx.one(_HEAD, run=run_id, name=step, item=item or "")
     return version_row(row) if row else None
+
+
+def _accepted(tx: Tx, run_id: str, step: str, item: str | None) -> tuple[Manifest, ...]:
+    """The manifests that the step's head rests on, the newest first."""
+    found = tx.one(_ACCEPTED, run=run_id, name=step, item=item or "") or ()
+    return tuple(json_text.load_manifest(one) for one in found if one)
 
 
 def _read(tx: Tx, run_id: str, name: str) -> Artifact | None:

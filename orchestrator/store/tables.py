@@ -212,7 +212,8 @@ class Step(Scoped, table=True):
     `head_id` is its current version, `draft_id` one that waits for a decision (S07), `basis_id` the attempt whose
     manifest the head rests on. `unmet` counts the parents that have not succeeded; `released` is 1 once this step has
     been taken off its children's counts. `stale` marks a version whose inputs had moved before it was committed (S06).
-    `pins` are the top-level fields that a person keeps as they are, whatever a new draft says; `*` is the whole.
+    `due` is 1 while something above it runs again, so that it must be looked at once more. `pins` are the top-level
+    fields that a person keeps as they are, whatever a new draft says; `*` is the whole.
     """
 
     __tablename__ = "step"
@@ -234,6 +235,7 @@ class Step(Scoped, table=True):
     unmet: int = _count(0)
     released: int = _count(0)
     stale: int = _count(0)
+    due: int = _count(0)
     defaulted: int = _count(0)
     last_version: int = _count(0)
     attempt_id: str | None = _text(None)

@@ -145,6 +145,14 @@ class StepMoved(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepKept(RunEvent):
+    """Nothing of what the step was made from has changed: its version stands, nothing was paid."""
+
+    KIND: ClassVar[str] = "step.kept"
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallSent(RunEvent):
     KIND: ClassVar[str] = "call.sent"
     seq: int
@@ -211,6 +219,7 @@ _KINDS: Final[Mapping[str, type[RunEvent]]] = {
         StepNote,
         StepRebuilt,
         StepMoved,
+        StepKept,
         CallSent,
         CallText,
         CallRetried,

@@ -17,10 +17,11 @@ from orchestrator.frame import FramedArtifact, FramedQuote, Turn, parse, unescap
 from orchestrator.graph import Check, Function, Graph, ModelChoice, StepNode, Template
 from orchestrator.ids import digest, is_synthetic, sha256, synthetic_thread_id
 from orchestrator.providers.tokens import estimate
+from orchestrator.spec import ManifestKind
 from orchestrator.templates import TemplateFault
 from orchestrator.thread import compose, explain, manifest, read_hash
 from orchestrator.tools import Tool
-from orchestrator.values import Manifest, ManifestEntry, ManifestKind, Message, Prompt, Snapshot, ToolSpec
+from orchestrator.values import Manifest, ManifestEntry, Message, Prompt, Snapshot, ToolSpec
 from tests.context_kit import VENDOR_GUARDS, artifact, contract, graph, messages, read, snapshot, step
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -35,10 +35,13 @@ outputs: [d]
 
 
 class Echo:
-    """The model. `during("b", work)` does that work while it thinks about its next answer for b; `delay` is how long it
-    thinks about a step, in seconds."""
+    """The model. `during("b", work)` does that work while it thinks about its next answer for b.
+
+    `says` are answers that do not depend on what it is shown; `delay` is how long it thinks about a step, in seconds.
+    """
 
     def __init__(self) -> None:
+        self.says: dict[str, str] = {}
         self.delay: dict[str, float] = {}
         self._work: dict[str, list[Callable[[], Any]]] = {}
 
@@ -49,6 +52,8 @@ class Echo:
     def __call__(self, request: Request, items: tuple[Item, ...]) -> dict[str, Any]:
         if self._work.get(request.step):
             self._work[request.step].pop(0)()
+        if request.step in self.says:
+            return {"text": self.says[request.step]}
         opening = items[0]
         assert isinstance(opening, TextItem)
         shown = [artifact.content for artifact in parse(opening.text).artifacts]

@@ -39,6 +39,7 @@ from orchestrator.providers.base import Provider
 from orchestrator.providers.registry import Providers
 from orchestrator.providers.scripted import Script, ScriptedProvider
 from orchestrator.settings import Settings, load_settings
+from orchestrator.staleness import stale_reasons
 from orchestrator.store.records import AttemptRow, EventRow, Journal, ToolRow
 from orchestrator.values import (
     Artifact,
@@ -266,6 +267,25 @@ class House:
             row = await services.store.run(ref)
             row = await engine.resume_run(services, graph, row, **options)
             return await look(services, graph, row.id)
+
+    async def refresh(
+        self, ref: str | int = "last", *, observer: Callable[[str], None] | None = None, **options: Any
+    ) -> Seen:
+        """`orch refresh`. `options` are those of refresh_run: steps, force, take_over."""
+        async with self.services(observer) as (services, graph):
+            row = await engine.refresh_run(services, graph, await services.store.run(ref), **options)
+            return await look(services, graph, row.id)
+
+    async def keep(self, step: str, note: str = "fine as it is", *, ref: str | int = "last") -> ArtifactVersion:
+        """`orch keep`."""
+        async with self.services() as (services, graph):
+            return await engine.keep_step(services, graph, await services.store.run(ref), step, note)
+
+    async def stale(self, ref: str | int = "last") -> dict[str, tuple[str, ...]]:
+        """What `orch show` calls stale, with the reasons."""
+        async with self.services() as (services, graph):
+            run = await services.store.run(ref)
+            return dict(stale_reasons(graph, await services.store.steps(run.id)))
 
     async def rerun(self, *steps: str, ref: str | int = "last") -> Seen:
         """`orch rerun --from …`; the child run."""

@@ -112,7 +112,7 @@ def test_a_follow_up_is_a_thread_of_its_own_that_continues_another(tmp_path: Pat
 
 
 def test_nothing_but_the_step_itself_is_made_anew_and_its_readers_become_stale(tmp_path: Path) -> None:
-    from orchestrator.plan import stale_reasons
+    from orchestrator.staleness import stale_reasons
 
     there = house(tmp_path)
     started(there)

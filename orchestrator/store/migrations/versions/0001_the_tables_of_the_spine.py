@@ -254,6 +254,7 @@ def upgrade() -> None:
         sa.Column("unmet", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("released", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("stale", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("due", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("defaulted", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("last_version", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("attempt_id", TEXT, nullable=True),
