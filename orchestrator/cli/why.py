@@ -99,7 +99,8 @@ def _print(out: Console, document: dict[str, Any], number: int) -> None:
     if reported:
         numbers += f", {tokens(reported)} by the provider"
     title = f"{number}/{document['step']}"
-    state = f" · attempt {document['attempt']} · {document['state']} · "
+    how = {"follow_up": " · follow-up", "fresh": " · redone", "repeat": f" · visit {document['round'] + 1}"}
+    state = f" · attempt {document['attempt']}{how.get(document['mode'], '')} · {document['state']} · "
     show(out, Text.assemble((title, "bold"), state, numbers if calls else "no model was called"))
     for thread in document["threads"]:
         _print_thread(out, thread)

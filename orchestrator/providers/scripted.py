@@ -3,7 +3,7 @@
 Two forms. `ORCH_MODEL=scripted:DIR` reads `DIR/<step>.json`, a list of replies in call order (see `script`). In a test,
 `ScriptedProvider({"tech-stack": [{"json": {…}}]})` or a function of the request and the thread's items. Each further
 thread of a Python step has a list of its own, `DIR/<step>/<thread>.json` or the key `"tech-stack/<thread>"`: its name,
-or its number where it has none.
+or its number where it has none. So has each further visit of a step with `repeat`: `DIR/<step>/visit-2.json`.
 
 What is not written is an error that names the step; nothing is ever made up. And what a vendor would refuse is refused
 here too, so that a green test means something: an unknown id (`chain_lost`), a tool call left without its output

@@ -39,6 +39,8 @@ def why_document(
         "item": item,
         "attempt": journal.attempt.number,
         "state": journal.attempt.state,
+        "mode": journal.attempt.mode or None,
+        "round": journal.attempt.round,
         "threads": [_thread(thread, journal.attempt.inputs_hash) for thread in journal.threads],
         "blocks": [block for thread in journal.threads for block in _blocks(thread, output)],
         "left_out": [_left_out(left) for left in dict.fromkeys(left_out)],  # each once, however many threads
