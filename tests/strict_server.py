@@ -143,6 +143,7 @@ class StrictServer:
         self.faults: list[Fault | None] = []
         self.seen_one = threading.Event()
         self.taken: Callable[[], None] = lambda: None  # called as soon as a request is here
+        self.stalling = threading.Event()  # a stream stands still
         self.connections = 0
         self._nodes: dict[str, list[Json]] = {}
         self._responses: dict[str, Json] = {}
@@ -620,8 +621,10 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             if number == fault.truncated:
                 break
-            if number == fault.stalled and self._wait(fault.stall_seconds, seen):
-                return
+            if number == fault.stalled:
+                self.server.app.stalling.set()
+                if self._wait(fault.stall_seconds, seen):
+                    return
             data = json.dumps(event | {"sequence_number": number})
             if number == fault.malformed:
                 data = data[: len(data) // 2]

@@ -1,0 +1,420 @@
+"""Anthropic, the whole way: the real command, the real SDK, a strict Messages server at the other end of a socket.
+
+The author's view is the same as on any vendor: the same artifacts from the same answers, the same words for what goes
+wrong, the same going on after a kill. Below it every call of a thread brings the whole thread, and no other's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator import engine
+from orchestrator.engine import RunOptions
+from orchestrator.graph import build_graph
+from orchestrator.ids import is_synthetic
+from orchestrator.project import find_project
+from orchestrator.settings import load_settings
+from tests.strict_messages import MessagesServer, form_of
+from tests.strict_server import Fault, Seen
+from tests.walk.harness import Seen as Run
+from tests.walk.harness import look
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "discovery"
+ANSWERS = {path.stem: json.loads(path.read_text("utf-8")) for path in (EXAMPLE / "sample_answers").glob("*.json")}
+MODEL = "claude-sonnet-5-5"
+KEY = "sk-ant-CANARY-key-0123456789"
+
+
+def environment(folder: Path, server: MessagesServer, model: str = f"anthropic:{MODEL}") -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("ORCH_", "OPENAI_", "ANTHROPIC_"))}
+    vendor = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": KEY, "ORCH_MODEL": model}
+    return {**own, **vendor, "ORCH_TRUST": "1", "XDG_CONFIG_HOME": str(folder / "config")}
+
+
+def started(folder: Path, server: MessagesServer, *arguments: str) -> subprocess.Popen[str]:
+    """A command, as a user types it in the project's folder."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *arguments],
+        cwd=folder,
+        env={**environment(folder, server), "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def typed(folder: Path, server: MessagesServer, *arguments: str) -> tuple[int, str, str]:
+    process = started(folder, server, *arguments)
+    out, err = process.communicate(timeout=240)
+    assert "Traceback" not in err
+    return process.returncode, out, err
+
+
+# --- the example ------------------------------------------------------------------------------------------------------
+
+
+def step_of(seen: Seen) -> str:
+    """This vendor's requests do not name their form: a step is known by the fields that it asks for."""
+    schema = form_of(seen)
+    if schema is None:
+        return "executive-summary"
+    fields = set(schema["properties"])
+    return next(step for step, replies in ANSWERS.items() if set(replies[-1].get("json", ())) == fields)
+
+
+def canary(kind: str, step: str, turn: int) -> str:
+    return f"CANARY-{kind}-{step}-{turn}"
+
+
+def example_answer(seen: Seen) -> dict[str, Any]:
+    """The example's own sample answers, with canaries in thoughts, tool arguments and the rejected draft."""
+    step, turn = step_of(seen), seen.turn
+    reply: dict[str, Any] = json.loads(json.dumps(ANSWERS[step][turn]))
+    for call in reply.get("tool_calls", ()):
+        call["arguments"]["role"] = canary("ARGUMENT", step, turn)
+    if step == "cost-estimate" and turn == 0:
+        reply["json"]["assumptions"].append(canary("DRAFT", step, turn))
+    return reply | {"reasoning": canary("REASONING", step, turn)}
+
+
+def copied(tmp_path: Path) -> Path:
+    project = tmp_path / "discovery"
+    shutil.copytree(EXAMPLE, project, ignore=shutil.ignore_patterns(".orch", "__pycache__"))
+    return project
+
+
+def of_the_scripted(folder: Path) -> dict[str, bytes]:
+    """The artifacts of the example from the same answers without any vendor."""
+    brief = json.loads((EXAMPLE / "briefs" / "clinic.json").read_text(encoding="utf-8"))
+    return run_here(folder, {"ORCH_MODEL": "scripted:sample_answers"}, brief).bodies()
+
+
+def run_here(folder: Path, env: Mapping[str, str], inputs: Mapping[str, Any] | None) -> Run:
+    """One run in this process, or with `inputs` None the newest run as it is."""
+
+    async def go() -> Run:
+        project = find_project(folder)
+        settings = load_settings(project, {**env, "HOME": str(folder)})
+        graph = build_graph(project, settings, project.pipeline(None), require_model=True)
+        async with engine.open_services(project, settings, db=f"sqlite:///{folder}/.orch/orch.db") as services:
+            if inputs is None:
+                row = await services.store.run("last")
+            else:
+                row = await engine.start_run(services, graph, RunOptions(inputs=inputs))
+            return await look(services, graph, row.id)
+
+    return asyncio.run(go())
+
+
+@pytest.mark.slow
+def test_the_example_over_the_messages_api_gives_the_same_artifacts(tmp_path: Path) -> None:
+    """R007, R012 and A23 on this vendor: each thread alone in its requests, and every token on the bill, once."""
+    project = copied(tmp_path)
+    with MessagesServer(example_answer, key=KEY) as server:
+        code, out, err = typed(project, server, "run", "discovery", "--input", "briefs/clinic.json", "--json", "--yes")
+        assert code == 0, err
+        shown = typed(project, server, "why", "last/tech-stack")[1]
+    run = json.loads(out)["run"]
+    assert [seen.status for seen in server.seen] == [200] * 11
+    usual = dict.fromkeys(ANSWERS, 1) | {"tech-stack": 2, "cost-estimate": 2}
+    assert Counter(map(step_of, server.seen)) == Counter(usual)
+    seen = run_here(project, environment(project, server), None)
+    wanted = of_the_scripted(copied(tmp_path / "other"))
+    assert seen.bodies().keys() == wanted.keys()
+    for step, body in wanted.items():
+        assert seen.body(step) == body, step
+    check_threads(server)
+    check_bill(run, server)
+    check_trace(seen, shown)
+    for file in (project / ".orch").iterdir():
+        assert KEY.encode() not in file.read_bytes()
+
+
+def check_threads(server: MessagesServer) -> None:
+    """No id leaves, nothing of a step's inside is in what another's model saw, and its own turns are there verbatim."""
+    for step in ANSWERS:
+        requests = [seen for seen in server.seen if step_of(seen) == step]
+        for kind in ("REASONING", "ARGUMENT", "DRAFT"):
+            word = canary(kind, step, 0)
+            for seen in server.seen:
+                if word in json.dumps(seen.effective, ensure_ascii=False):
+                    assert seen is requests[-1]
+                    assert len(requests) == 2
+        if len(requests) == 2:
+            first, second = requests
+            assert second.effective[1] == {"role": "assistant", "content": first.response["content"]}
+            assert canary("REASONING", step, 0) in json.dumps(second.effective)
+    for seen in server.seen:
+        assert b"synthetic_" not in seen.raw
+        assert b"previous" not in seen.raw.split(b'"messages"')[0]
+        assert KEY.encode() not in seen.raw
+
+
+def check_bill(run: Mapping[str, Any], server: MessagesServer) -> None:
+    counted: Counter[str] = Counter()
+    for seen in server.seen:
+        usage = seen.response["usage"]
+        read, written = usage["cache_read_input_tokens"], usage["cache_creation_input_tokens"]
+        counted["input_tokens"] += usage["input_tokens"] + read + written
+        counted["cached_tokens"] += read
+        counted["output_tokens"] += usage["output_tokens"]
+        assert bool(read or written) == (step_of(seen) == "tech-stack"), "only the step with tools pays for a cache"
+    assert run["usage"] == counted
+    assert counted["cached_tokens"] > 1000
+
+
+def check_trace(seen: Run, shown: str) -> None:
+    """To replay is the usual thing here: no chain was lost, and none is said to have been."""
+    first, second = seen.calls("tech-stack")
+    assert (first.sent.rung, second.sent.rung) == ("chain", "replay")
+    assert is_synthetic(second.sent.previous)
+    assert not [event for event in seen.events if event.kind in ("chain_rebuilt", "step.rebuilt")]
+    assert "starts from nothing" in shown
+    assert "replay of the whole thread" in shown
+    assert "lost" not in shown
+
+
+# --- one step at a time -----------------------------------------------------------------------------------------------
+
+PIPELINE = """
+version: 1
+pipeline: shop
+inputs:
+  idea: {type: text, about: "What the customer wants."}
+models:
+  default: {use: "${env:ORCH_MODEL}", max_output_tokens: 100}
+artifacts:
+  note: {about: "A working note.", not_for: none, schema: text}
+  price: {about: "What it costs.", not_for: none, schema: {
+    type: object, properties: {cost: {type: integer, minimum: 1}}, required: [cost], additionalProperties: false}}
+steps:
+  buy: {reads: [idea], produces: price, tools: ["work.py:order"], prompt: "Order it."}
+  report: {reads: [buy], produces: note, prompt: "Report."}
+outputs: [report]
+"""
+WORK = """
+import os
+import signal
+from pathlib import Path
+
+from orchestrator import tool
+
+HERE = Path(__file__).parent
+
+
+@tool(idempotent={idempotent})
+def order(part: str) -> str:
+    \"\"\"Order a part.\"\"\"
+    with (HERE / "world.txt").open("a") as world:
+        world.write(part + "\\n")
+    if (HERE / "trap").exists():
+        (HERE / "trap").unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return part + " is ordered"
+"""
+CALL = {"reasoning": "A door, then.", "tool_calls": [{"name": "order", "arguments": {"part": "door"}}]}
+GOOD = {"json": {"cost": 24}}
+
+
+def shop(folder: Path, *, idempotent: bool = True) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "orchestrator.toml").write_text('user = "ana"\n', encoding="utf-8")
+    (folder / "shop.yaml").write_text(PIPELINE, encoding="utf-8")
+    (folder / "work.py").write_text(WORK.format(idempotent=idempotent), encoding="utf-8")
+    return folder
+
+
+def world(folder: Path) -> list[str]:
+    path = folder / "world.txt"
+    return path.read_text(encoding="utf-8").split() if path.exists() else []
+
+
+def buys(*replies: dict[str, Any]) -> Callable[[Seen], dict[str, Any]]:
+    """Written replies for the first step, by the requests that it has made; the second says "done"."""
+    given: list[None] = []
+
+    def answer(seen: Seen) -> dict[str, Any]:
+        if form_of(seen) is None:
+            return {"text": "done"}
+        given.append(None)
+        return replies[len(given) - 1]
+
+    return answer
+
+
+def by_turn(*replies: dict[str, Any]) -> Callable[[Seen], dict[str, Any]]:
+    """Written replies for the first step, by what its thread holds: the same request gets the same reply."""
+    return lambda seen: replies[seen.turn] if form_of(seen) else {"text": "done"}
+
+
+def shopping(folder: Path, *replies: dict[str, Any]) -> tuple[Run, MessagesServer]:
+    with MessagesServer(buys(*replies)) as server:
+        return run_here(shop(folder), environment(folder, server), {"idea": "a house"}), server
+
+
+def outcomes(run: Run) -> list[tuple[str, str]]:
+    return [(call.sent.source, call.done.outcome if call.done else "sent") for call in run.calls("buy")]
+
+
+def test_tools_and_a_reask_go_on_with_all_that_was_said(tmp_path: Path) -> None:
+    run, server = shopping(tmp_path, CALL, {"reasoning": "Cheap.", "json": {"cost": 0}}, GOOD)
+    assert run.status == "succeeded"
+    assert run.value("buy") == {"cost": 24}
+    assert outcomes(run) == [("NEXT_STEP", "tools"), ("TOOL_RESULT", "reask"), ("REASK", "accepted")]
+    said = [seen.response["content"] for seen in server.seen]
+    turns = server.seen[2].effective
+    assert [turn["role"] for turn in turns] == ["user", "assistant", "user", "assistant", "user"]
+    assert [turns[1]["content"], turns[3]["content"]] == said[:2]
+    assert "$.cost" in turns[4]["content"][0]["text"], "the bound that the grammar cannot hold is checked by us"
+    sent = form_of(server.seen[0])
+    assert sent is not None
+    assert sent["properties"]["cost"] == {"type": "integer", "description": "{minimum: 1}"}
+
+
+def test_a_turn_that_was_cut_off_is_asked_for_once_more_with_room(tmp_path: Path) -> None:
+    run, server = shopping(tmp_path, {"text": '{"cost": 2', "status": "incomplete"}, GOOD)
+    assert run.value("buy") == {"cost": 24}
+    assert outcomes(run) == [("NEXT_STEP", "cut_off"), ("NEXT_STEP", "accepted")]
+    one, two = server.bodies[:2]
+    assert (one.pop("max_tokens"), two.pop("max_tokens")) == (100, 200)
+    assert one == two, "nothing of the half answer is in it"
+
+
+def test_a_full_window_is_a_named_failure_and_is_billed(tmp_path: Path) -> None:
+    run, server = shopping(tmp_path, {"text": '{"cost": 2', "stop_reason": "model_context_window_exceeded"})
+    error = run.steps["buy"].error
+    assert error is not None
+    assert (error.code, error.exit_code) == ("provider_too_long", 6)
+    assert "over the model's window" in error.message
+    assert "read fewer artifacts" in (error.hint or "")
+    assert len(server.seen) == 1
+    [call] = run.calls("buy")
+    assert call.done is not None
+    assert call.done.cost_usd is not None
+    assert call.done.cost_usd > 0
+
+
+def test_a_refusal_is_not_argued_with_and_says_why(tmp_path: Path) -> None:
+    details = {"type": "refusal", "category": "cyber", "explanation": "This could harm."}
+    run, server = shopping(tmp_path, {"text": "Well", "stop_reason": "refusal", "stop_details": details})
+    error = run.steps["buy"].error
+    assert error is not None
+    assert (error.code, error.exit_code) == ("refused", 1)
+    assert "This could harm. (category: cyber)" in error.message
+    assert len(server.seen) == 1
+
+
+PAUSED = {
+    "blocks": [{"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "doors"}}],
+    "stop_reason": "pause_turn",
+}
+
+
+def test_a_paused_turn_goes_on_in_a_call_of_its_own(tmp_path: Path) -> None:
+    """Each is written down and paid for; the second brings the half turn back and not a word from us."""
+    found = {"blocks": [{"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}], **GOOD}
+    run, server = shopping(tmp_path, PAUSED, found)
+    assert run.value("buy") == {"cost": 24}
+    assert outcomes(run) == [("NEXT_STEP", "tools"), ("TOOL_RESULT", "accepted")]
+    assert [turn["role"] for turn in server.seen[1].effective] == ["user", "assistant"]
+    assert server.seen[1].effective[1]["content"] == PAUSED["blocks"]
+
+
+def test_a_turn_that_pauses_for_ever_ends(tmp_path: Path) -> None:
+    run, server = shopping(tmp_path, *[PAUSED] * 99)
+    assert run.status == "failed"
+    assert len(server.seen) == 51
+
+
+# --- killed -----------------------------------------------------------------------------------------------------------
+
+
+def struck(folder: Path, server: MessagesServer, sign: signal.Signals) -> int:
+    """A run that gets a signal while a reply stands still half said; its exit code."""
+    process = started(folder, server, "run", "--set", "idea=a house", "--yes")
+    assert server.stalling.wait(60)
+    process.send_signal(sign)
+    process.communicate(timeout=60)
+    return process.returncode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("request_number", [1, 2])
+def test_A8_SIGKILL_in_mid_stream_costs_the_call_in_flight_and_nothing_else(
+    tmp_path: Path, request_number: int
+) -> None:
+    """Killed between `sent` and `done`: of the step's first call, or of the one that brings its tool's result."""
+    folder = shop(tmp_path, idempotent=False)
+    with MessagesServer(by_turn(CALL, GOOD)) as server:
+        server.faults = [None] * (request_number - 1) + [Fault(stalled=4, stall_seconds=60)]
+        assert struck(folder, server, signal.SIGKILL) == -signal.SIGKILL
+        code, out, err = typed(folder, server, "resume", "--take-over")
+        assert code == 0, out + err
+        run = run_here(folder, environment(folder, server), None)
+    assert run.value("buy") == {"cost": 24}
+    assert world(folder) == ["door"], "the tool ran once"
+    asked = [seen.raw for seen in server.seen]
+    assert asked[request_number] == asked[request_number - 1], "the same call, byte for byte"
+    states = [call.done is not None for call in run.calls("buy")]
+    assert states.count(False) == 1
+    assert states.index(False) == request_number - 1
+    assert [version.version for version in run.versions["buy"]] == [1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("idempotent", [True, False], ids=["repeatable", "acts"])
+def test_A8_SIGKILL_between_a_tool_and_its_result(tmp_path: Path, idempotent: bool) -> None:
+    """A repeatable tool runs again; one that acts waits for a word, and after `tell` the model is told."""
+    folder = shop(tmp_path, idempotent=idempotent)
+    (folder / "trap").touch()
+    with MessagesServer(by_turn(CALL, GOOD)) as server:
+        assert typed(folder, server, "run", "--set", "idea=a house", "--yes")[0] == -signal.SIGKILL
+        code, out, err = typed(folder, server, "resume", "--take-over")
+        run = run_here(folder, environment(folder, server), None)
+        if not idempotent:
+            [tool] = run.tools("buy")
+            call_id = tool.tool_call.call_id
+            assert (code, len(server.seen)) == (4, 1)
+            assert f"--tool {call_id}=" in out + err
+            code, out, err = typed(folder, server, "resume", "--tool", f"{call_id}=tell")
+            run = run_here(folder, environment(folder, server), None)
+    assert code == 0, out + err
+    assert run.value("buy") == {"cost": 24}
+    assert world(folder) == (["door", "door"] if idempotent else ["door"])
+    assert [seen.status for seen in server.seen] == [200] * 3, "nothing that the vendor would refuse"
+    [result] = server.seen[1].effective[-1]["content"]
+    told = "door is ordered" if idempotent else "interrupted: whether this took effect is not known"
+    assert (result["content"], result.get("is_error", False)) == (told, not idempotent)
+
+
+@pytest.mark.slow
+def test_A24_a_run_that_is_stopped_in_mid_stream_keeps_no_half_artifact_and_its_cost_is_flagged(tmp_path: Path) -> None:
+    folder = shop(tmp_path)
+    with MessagesServer(by_turn(GOOD)) as server:
+        server.faults = [Fault(stalled=4, stall_seconds=60)]
+        assert struck(folder, server, signal.SIGINT) == 130
+        assert server.seen[0].disconnected.wait(10), "the connection is closed"
+        document = json.loads(typed(folder, server, "show", "last", "--json")[1])["run"]
+        assert document["status"] == "paused"
+        assert run_here(folder, environment(folder, server), None).artifacts.keys() == {"idea"}
+        [step] = [step for step in document["steps"] if step["name"] == "buy"]
+        assert (step["version"], step["calls"]) == (None, 1)
+        assert document["cost_partial"] is True
+        assert typed(folder, server, "resume")[0] == 0
+        run = run_here(folder, environment(folder, server), None)
+    assert run.value("buy") == {"cost": 24}
+    assert server.seen[0].raw == server.seen[1].raw
