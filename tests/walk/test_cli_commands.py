@@ -582,6 +582,8 @@ def test_S29_doctor_tells_origins_and_never_a_secret(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-0123456789")
     monkeypatch.setenv("OPENAI_BASE_URL", "https://me:pass-canary@models.example:8443/v1?token=t")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-canary-0123456789")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://me:pass-canary@claude.example/messages?token=t")
     assert orch_run(["doctor"]) == 0
     out = capsys.readouterr().out
     assert "canary" not in out
@@ -596,7 +598,9 @@ def test_S29_doctor_tells_origins_and_never_a_secret(
     }
     assert settings["ORCH_MODEL"]["value"] == "scripted:sample_answers"
     assert settings["ORCH_MODEL"]["origin"] == ".env"
-    assert "models.example:8443" in found["hosts"]
+    assert settings["ANTHROPIC_API_KEY"]["value"] == "set"
+    assert settings["providers.anthropic.base_url"]["value"] == "https://claude.example/messages"
+    assert found["hosts"] == ["claude.example", "models.example:8443"]
     assert found["database"] == {
         "url": f"sqlite:///{project.resolve()}/.orch/orch.db",
         "exists": False,
