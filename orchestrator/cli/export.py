@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,7 +79,10 @@ async def _run(desk: Desk, store: Store, run: RunRow) -> tuple[dict[str, bytes],
 
     graph = desk.known_graph(run)
     steps = await store.steps(run.id)
-    found = [await _exported(store, run, step, graph) for step in steps if step.head is not None]
+    found = []
+    for step in (step for step in steps if step.head is not None):
+        earlier = [one.name for one in steps if one.order < step.order]
+        found.append(await _exported(store, run, step, graph, earlier))
     inputs = await input_values(store, run, steps, graph)
     files = run_files(run_document(run, steps, inputs, stale_by_step(graph, steps)), found)
     levels = {one.artifact.version.sensitivity for one in found}
@@ -87,17 +90,35 @@ async def _run(desk: Desk, store: Store, run: RunRow) -> tuple[dict[str, bytes],
     return files, f"the most sensitive of it is {highest}"
 
 
-async def _exported(store: Store, run: RunRow, step: StepRow, graph: Graph | None) -> Exported:
+async def _exported(store: Store, run: RunRow, step: StepRow, graph: Graph | None, earlier: Sequence[str]) -> Exported:
     from orchestrator.exchange.exporting import Exported
+    from orchestrator.trace.versions import History, history_document
 
     artifact = await store.artifact(run.id, step.name, step.item)
-    versions = {one.id: one.version for one in await store.versions(run.id, step.name, step.item)}
+    versions = await store.versions(run.id, step.name, step.item)
+    history = History(run.number, step.name, versions, artifact.version, {})
+    parent = history.parent(artifact.version)
     return Exported(
         artifact,
         "input" if step.kind == "input" else "step",
         **_labelled(artifact, graph),
-        parent=versions.get(artifact.version.parent_id or ""),
+        parent=parent.version if parent else None,
+        versions=history_document(history)["versions"],
+        why=await _why(store, artifact, earlier),
     )
+
+
+async def _why(store: Store, artifact: Artifact, earlier: Sequence[str]) -> Mapping[str, Any] | None:
+    """What the model behind a version saw; None where none was asked."""
+    from orchestrator.trace.why import why_document
+
+    version = artifact.version
+    making = (await store.makings([version.id])).get(version.id)
+    if making is None or not making.openings:
+        return None
+    made = version.origin in ("model", "function")
+    output = artifact.body.decode("utf-8", errors="replace") if made else None
+    return why_document(await store.journal(making.attempt_id), version.step, version.item, output, earlier)
 
 
 def _labelled(artifact: Artifact, graph: Graph | None) -> dict[str, Any]:

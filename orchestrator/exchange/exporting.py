@@ -20,6 +20,7 @@ import unicodedata
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -42,7 +43,8 @@ Form = Literal["json", "text", "markdown", "file"]
 class Exported:
     """The current version of one artifact, and what its label says now; `about` is None where that is not known.
 
-    `value` is JSON data or text; `parent` the number of the version it was made from.
+    `value` is JSON data or text; `parent` the number of the version it was made from. For the report alone: `versions`
+    are all of it as `orch.history/1` tells them, `why` is what its model saw, `orch.why/1`.
     """
 
     artifact: Artifact
@@ -52,6 +54,8 @@ class Exported:
     about: str | None = None
     not_for: tuple[str, ...] = ()
     parent: int | None = None
+    versions: Sequence[Mapping[str, Any]] = ()
+    why: Mapping[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -215,10 +219,27 @@ def report(manifest: Mapping[str, Any], artifacts: Sequence[Exported]) -> bytes:
         style=Markup(style),
         style_hash=b64encode(sha256(style.encode()).digest()).decode(),
         run=manifest["run"],
-        entries=[{**entry, "text": _text(one)} for entry, one in zip(manifest["artifacts"], artifacts, strict=True)],
+        entries=[_told(entry, one) for entry, one in zip(manifest["artifacts"], artifacts, strict=True)],
+        files={(entry["name"], entry["item"]): entry["file"] for entry in manifest["artifacts"]},
+        most=max((Decimal(step["cost_usd"] or 0) for step in manifest["run"]["steps"]), default=Decimal(0)),
         data=Markup(_embedded(manifest)),
     )
     return html.encode("utf-8", "backslashreplace")
+
+
+def _told(entry: Mapping[str, Any], one: Exported) -> dict[str, Any]:
+    """An artifact as the page shows it: its value, its versions newest first, what its model saw in short."""
+    why = one.why or {"blocks": [], "left_out": [], "threads": [], "reads": []}
+    return {
+        **entry,
+        "text": _text(one),
+        "versions": list(reversed(one.versions)),
+        "blocks": why["blocks"],
+        "left_out": why["left_out"],
+        "threads": why["threads"],
+        "tokens": sum(block["tokens"] for block in why["blocks"]),
+        "calls": [call for thread in why["threads"] for call in thread["calls"]],
+    }
 
 
 def _embedded(document: Mapping[str, Any]) -> str:

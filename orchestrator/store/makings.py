@@ -29,6 +29,7 @@ def makings(reading: Reading, artifact_ids: Collection[str]) -> Mapping[str, Mak
     columns = (t.Attempt.id, t.Attempt.number, t.Attempt.manifest, t.Attempt.running_us)
     attempts = {
         attempt: Making(
+            attempt_id=attempt,
             attempt=number,
             manifest=json_text.load_manifest(manifest) if manifest else None,
             openings=openings.get(attempt, ()),

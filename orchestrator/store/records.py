@@ -269,6 +269,7 @@ class Opening:
 class Making:
     """The attempt behind a version: what it was made from, how its threads began, and the sums over its calls."""
 
+    attempt_id: str
     attempt: int
     manifest: Manifest | None
     openings: tuple[Opening, ...] = ()

@@ -38,7 +38,7 @@ def test_a_version_tells_its_attempt_its_first_request_and_its_calls(tmp_path: P
         assert set(found) == {first_version.id, edited.id, heads["b"].id}, "no attempt made an input"
         making = found[first_version.id]
         assert found[edited.id] == making, "an edit keeps the attempt of the version it changed"
-        assert (making.attempt, making.manifest) == (1, made_from)
+        assert (making.attempt_id, making.attempt, making.manifest) == (dispatch.attempt_id, 1, made_from)
         assert (making.calls, making.reasks, making.usage) == (2, 1, Usage(30, 2, 0, 12))
         assert (making.cost_usd, making.cost_partial) == (Decimal("0.03"), False)
         [opened] = making.openings

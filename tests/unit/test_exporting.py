@@ -233,6 +233,82 @@ def test_S27_a_report_loads_nothing_and_allows_its_own_style_only() -> None:
     assert "url(" not in page.texts["style"][0]
 
 
+def test_a_report_tells_what_each_step_cost_who_made_each_version_and_what_the_model_was_shown() -> None:
+    step: dict[str, Any] = {
+        "name": "plan",
+        "item": None,
+        "status": "succeeded",
+        "attempt": 1,
+        "stale": False,
+        "reasons": [],
+        "calls": 2,
+        "reasks": 1,
+        "version": 2,
+        "draft": None,
+        "cost_usd": "0.0030",
+        "cost_partial": False,
+        "error": None,
+    }
+    other = {**step, "name": "size", "calls": 0, "cost_usd": "0", "version": None}
+    made = {"draft": False, "created_at": "2026-11-30T10:42:00.123Z", "current": False, "changed": None, "parent": None}
+    versions = [
+        {**made, "version": 1, "author": "openai:gpt", "origin": "model"},
+        {
+            **made,
+            "version": 2,
+            "author": "ana",
+            "origin": "person",
+            "current": True,
+            "parent": 1,
+            "changed": {"added": ["note"], "removed": [], "changed": ["total", HOSTILE]},
+        },
+    ]
+    block = {"layer": "artifact", "source": "rates", "version": 3, "fields": ["weekly"], "guards": ["Not the budget."]}
+    why = {
+        "blocks": [{**block, "rule": "reads, demo.yaml:5:9", "tokens": 630, "used": True}],
+        "left_out": [{"source": "notes", "reason": "not declared"}],
+        "threads": [
+            {
+                "calls": [
+                    {
+                        "seq": 1,
+                        "source": "NEXT_STEP",
+                        "outcome": "reask",
+                        "reason": HOSTILE,
+                        "input_tokens": 700,
+                        "output_tokens": 20,
+                        "cost_usd": "0.003",
+                    }
+                ]
+            }
+        ],
+        "reads": [],
+    }
+    one = exported("plan", {"a": 1}, versions=versions, why=why)
+    page = Page(html := run_files({"run": {**RUN["run"], "steps": [step, other]}}, [one])["report.html"].decode())
+    assert [attributes for tag, attributes in page.tags if tag == "a"] == [{"href": "#steps/plan.json"}]
+    assert {"id": "steps/plan.json"} in [attributes for tag, attributes in page.tags if tag == "h3"]
+    meters = [attributes for tag, attributes in page.tags if tag == "meter"]
+    assert [(meter["max"], meter["value"]) for meter in meters] == [("0.0030", "0.0030"), ("0.0030", "0")]
+    assert [tag for tag, _ in page.tags].count("details") == 2, "versions, and what the model was shown"
+    text = " ".join(re.sub(r"<[^>]+>", " ", html).split())
+    for said in (
+        "2 (1 re-asked)",
+        "$0.0030",
+        "2 versions",
+        "v2 (current) ana (person) v1 total, ",
+        "changed note added 2026-11-30 10:42 UTC",
+        "v1 openai:gpt (model) – made anew",
+        "What the model was shown: 1 block, about 630 tokens",
+        "call 1 · NEXT_STEP · reask: ",
+        "700 → 20 tokens · $0.003",
+        "rates@3 .weekly artifact reads, demo.yaml:5:9 · used in the output Not for: Not the budget. 630",
+        "Not shown: notes (not declared)",
+    ):
+        assert said in text, said
+    assert "<script>alert" not in html
+
+
 def test_a_report_tells_status_versions_and_what_a_value_is_not_for() -> None:
     run = {**RUN["run"], "status": "failed", "error": {"message": "size failed"}}
     html = run_files({"run": run}, [exported("plan", {"a": 1}, about="The plan.", not_for=("A promise.",))])[

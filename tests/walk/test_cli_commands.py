@@ -106,7 +106,8 @@ def test_every_command_takes_the_shared_options() -> None:
         (["run", "--sessoin", "x"], "--session"),
         (["run", "a", "b"], "unexpected extra argument"),
         (["rerun"], "--from"),
-        (["runs", "rm"], "ls"),
+        (["runs", "nothing"], "There are ls, cancel, tag, rm."),
+        (["runs", "rm"], "missing argument"),
         (["-C", "nowhere", "check"], "-C nowhere: no such file or directory"),
     ],
 )
