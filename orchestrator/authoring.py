@@ -68,6 +68,7 @@ from orchestrator.spec import MISSING, Effort
 if TYPE_CHECKING:
     from orchestrator.bodies.ctx import Ctx
     from orchestrator.engine import Services
+    from orchestrator.exchange.comparing import RunComparison
     from orchestrator.graph import Graph
     from orchestrator.loading import Loaded
     from orchestrator.plan import Plan
@@ -495,6 +496,21 @@ class Pipeline(Declared):
         graph = self.graph(require_model=True)
         async with self._services(lambda event: None) as services:
             return await plan_new(services, graph, {**(inputs or {}), **_by_name(graph, values)})
+
+    async def compare(self, old: Run | str | int, new: Run | str | int) -> RunComparison:
+        """What two runs of this pipeline differ in: inputs, values by path, prompts block by block, model, cost.
+
+        Takes handles of runs that have ended, or what the command line takes: a number, `last`, `last~1`. Raises
+        UsageError for a run that is not there.
+        """
+        from orchestrator.exchange.gathering import compared_runs
+        from orchestrator.exchange.reading import value_of
+
+        graph = self.graph()
+        references = [one.id if isinstance(one, Run) else str(one) for one in (old, new)]
+        async with self._services(lambda event: None) as services:
+            before, after = [await services.store.run(reference) for reference in references]
+            return await compared_runs(services.store, before, after, lambda run, artifact: value_of(artifact, graph))
 
     def _begun(self, work: Callable[[Services, Graph], Awaitable[RunRow]]) -> Run:
         """A run whose work has begun as a task of the running loop."""

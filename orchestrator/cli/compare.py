@@ -57,7 +57,7 @@ def compare(state: State, old: str, new: str) -> int:
 
 def _values(desk: Desk, *runs: RunRow) -> Callable[[RunRow, Artifact], Any]:
     """Bodies as values, each under the pipeline of its run as it is declared now."""
-    from orchestrator.cli.outcome import value_of
+    from orchestrator.exchange.reading import value_of
 
     graphs = {run.id: desk.known_graph(run) for run in runs}
     return lambda run, artifact: value_of(artifact, graphs[run.id])

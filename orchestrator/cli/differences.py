@@ -28,7 +28,7 @@ _STYLES: Final = {"+": "green", "-": "red", "@": "dim"}
 
 def side(run: RunRow, artifact: Artifact, graph: Graph | None) -> Side:
     """An artifact as one of two that are compared."""
-    from orchestrator.cli.outcome import value_of
+    from orchestrator.exchange.reading import value_of
     from orchestrator.trace.versions import Side
 
     return Side(run.number, artifact.version, value_of(artifact, graph))

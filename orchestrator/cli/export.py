@@ -123,8 +123,8 @@ async def _why(store: Store, artifact: Artifact, earlier: Sequence[str]) -> Mapp
 
 def _labelled(artifact: Artifact, graph: Graph | None) -> dict[str, Any]:
     """The value with its form and label, as the contract says them now; without the contract as what it looks like."""
-    from orchestrator.cli.outcome import value_of
     from orchestrator.cli.show import contract_of
+    from orchestrator.exchange.reading import value_of
 
     contract, value = contract_of(graph, artifact), value_of(artifact, graph)
     if contract is None or contract.name != artifact.version.contract:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.report import print_document
 from orchestrator.cli.terminal import console, excerpt, plural, show, show_line, spent, visible
 from orchestrator.errors import EXIT_OK, EXIT_WAITING, OrchError
+from orchestrator.exchange.reading import value_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.options import State
     from orchestrator.graph import Graph
     from orchestrator.store import Store
-    from orchestrator.values import Artifact, RunRow, StepRow
+    from orchestrator.values import RunRow, StepRow
 
 
 def exit_code(run: RunRow, steps: Sequence[StepRow]) -> int:
@@ -37,26 +37,6 @@ async def input_values(store: Store, run: RunRow, steps: Sequence[StepRow], grap
         if step.kind == "input" and step.head is not None:
             values[step.name] = value_of(await store.artifact(run.id, step.name), graph)
     return values
-
-
-def value_of(artifact: Artifact, graph: Graph | None) -> Any:
-    """A body as JSON data or text, as its contract says; without the contract, or where its form has changed since, as
-    what it looks like.
-
-    Bytes that are no text are `{"base64": "…"}`: every value here can stand in a document.
-    """
-    name = artifact.version.step
-    node = None if graph is None else graph.steps.get(name) or graph.inputs.get(name)
-    try:
-        text = artifact.body.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(artifact.body).decode()}
-    if node is not None and node.contract.name == artifact.version.contract and node.contract.form != "json":
-        return text
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def stale_by_step(graph: Graph | None, steps: Sequence[StepRow]) -> Mapping[str, tuple[str, ...]]:

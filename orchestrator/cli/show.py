@@ -19,7 +19,6 @@ from orchestrator.cli.outcome import (
     print_run_error,
     redo_from,
     stale_by_step,
-    value_of,
 )
 from orchestrator.cli.refs import StepRef, run_ref, step_ref
 from orchestrator.cli.report import print_document
@@ -27,6 +26,7 @@ from orchestrator.cli.selecting import select_option, selected_of_run
 from orchestrator.cli.terminal import console, excerpt, money, visible
 from orchestrator.cli.terminal import show as put
 from orchestrator.errors import UsageError
+from orchestrator.exchange.reading import value_of
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -136,6 +136,23 @@ def test_the_sync_door_gives_typed_values(study: ModuleType) -> None:
     assert run.cost_usd == Decimal(0)
 
 
+def test_two_runs_are_compared(study: ModuleType, folder: Path) -> None:
+    first = study.p.run(idea="a shop")
+    answer(folder, "market-sizing", {"json": {"customers": 500}})
+    second = study.p.run(idea="a shop")
+
+    found = asyncio.run(study.p.compare(first, second))
+    parts = {one.name: one for one in (*found.inputs, *found.steps)}
+    assert {name for name, one in parts.items() if one.differs} == {"market-sizing", "vendor-rates", "tech-stack"}
+    assert [(c.path, c.old, c.new) for c in parts["vendor-rates"].changes] == [("weekly_usd", 1000.0, 1250.0)]
+    stack = parts["tech-stack"]
+    assert stack.artifact == "equal", "it read other numbers and chose the same"
+    assert sorted({change.source for change in stack.prompt}) == ["market-sizing", "vendor-rates"]
+    assert not asyncio.run(study.p.compare("last", 2)).differs
+    with pytest.raises(UsageError, match="run 9 not found"):
+        asyncio.run(study.p.compare(1, 9))
+
+
 def test_the_sync_door_works_inside_a_running_loop(study: ModuleType) -> None:
     """As in a notebook, whose cells run inside a loop."""
 
