@@ -14,7 +14,7 @@ from orchestrator.retention import retain
 from orchestrator.store import Store
 from orchestrator.store.listing_runs import Wanted
 from orchestrator.store.records import AdoptPlan, RunBusy
-from orchestrator.values import Commit, ErrorRecord, RunRow, Scope
+from orchestrator.values import Commit, Dispatch, ErrorRecord, RunRow, Scope
 from tests.contract.test_store_garbage import DAY, Life, contents, mentioned
 from tests.store_kit import (
     TestClock,
@@ -132,6 +132,40 @@ def test_all_that_a_run_wrote_goes_with_it(tmp_path: Path) -> None:
         assert contents(tmp_path) == {}
 
     using(tmp_path, body, clock=clock)
+
+
+async def asked(store: Store, worker: str, dispatch: Dispatch, continues: str | None = None, **more: Any) -> str:
+    """One attempt with a thread, to its end; the thread's id."""
+    opening = replace(thread(), continues=continues)
+    call = sent(opening.id)
+    assert await store.claim(claim(dispatch, worker, thread=opening, sent=call, **more))
+    commit = Commit(dispatch, artifact(f"by {opening.id}"), done(call), base_head=more.get("base_head"))
+    assert (await store.commit(commit)).outcome == "committed"
+    return opening.id
+
+
+def test_a_follow_up_goes_with_its_run_and_needs_the_run_whose_thread_it_goes_on_in(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        worker, run, ready = await started(store, "a")
+        first = await asked(store, worker, ready["a"])
+        head = (await store.artifact(run.id, "a")).version.id
+        again = await store.redo(run.id, "a", None, "follow_up", "Shorter.", "ana")
+        await asked(store, worker, again, first, base_head=head)
+        await store.release_run(run.id, worker, "succeeded")
+        assert await store.run_needs() == {}
+
+        worker, other, ready = await started(store, "a")
+        await asked(store, worker, ready["a"], first)
+        await store.release_run(other.id, worker, "succeeded")
+        assert await store.run_needs() == {other.id: frozenset({run.id})}
+        with pytest.raises(UsageError, match=f"needed by run {other.number}"):
+            await store.remove_run(run.id)
+        await store.remove_run(other.id)
+        await store.remove_run(run.id)
+        for table in ("thread", "attempt", "message", "artifact", "run"):
+            assert raw(tmp_path, f"SELECT COUNT(*) FROM {table}") == [(0,)], table
+
+    using(tmp_path, body)
 
 
 def test_a_run_that_is_worked_on_is_refused(tmp_path: Path) -> None:
