@@ -63,7 +63,7 @@ from orchestrator.python.declarations import (
 from orchestrator.python.files import is_loading
 from orchestrator.python.pipelines import duration
 from orchestrator.run_handle import Outcome, Run, outcome_of
-from orchestrator.spec import MISSING, Effort
+from orchestrator.spec import MISSING, Effort, ManifestKind
 
 if TYPE_CHECKING:
     from orchestrator.bodies.ctx import Ctx
@@ -101,7 +101,8 @@ class StepKeys(CallKeys, total=False):
     `tools` may be called by its model. `checks` are rules on what it makes: expressions over its fields, `{"expr": …,
     "message": …}`, or functions `(value, **reads)` that return None or a message. `needs` are steps it waits for
     without reading them. `conversation` is how much of the session's conversation it sees. `repeat` visits it until a
-    rule holds: `{"until": "score >= 8", "max_rounds": 3, "feedback": {"expr": "missing"}, "then": "fail"}`.
+    rule holds: `{"until": "score >= 8", "max_rounds": 3, "feedback": {"expr": "missing"}, "then": "fail"}`. Where
+    `when`, an expression over what it reads, is false, it is skipped. `stale_on` are the changes that make it stale.
     """
 
     description: str
@@ -110,6 +111,8 @@ class StepKeys(CallKeys, total=False):
     needs: Sequence[Source[Any] | str]
     conversation: Mapping[Literal["messages", "tokens"], int] | Literal["off"]
     repeat: Mapping[str, Any]
+    when: str
+    stale_on: Sequence[ManifestKind]
 
 
 class StepDecorator(Protocol):

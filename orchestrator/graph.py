@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.contracts import Contract
 from orchestrator.errors import Diagnostic, Place
+from orchestrator.expressions import Expression
 from orchestrator.spec import MISSING, STALE_ON, ConversationSpec, Effort, ManifestKind, PipelineSpec, StepSpec
 from orchestrator.tools import Tool
 
@@ -131,6 +132,7 @@ class StepNode:
     templates: Mapping[str, Template] = field(default_factory=dict)
     questions: int = 1
     repeat: Repeat | None = None
+    when: Expression | None = None
     stale_on: frozenset[ManifestKind] = frozenset(STALE_ON)
 
     @property

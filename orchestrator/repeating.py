@@ -14,7 +14,7 @@ from orchestrator.contracts.rules import show
 from orchestrator.expressions import Expression, ExpressionError
 from orchestrator.graph import Repeat, StepNode
 from orchestrator.ids import canonical_json, variable
-from orchestrator.spec import MISSING
+from orchestrator.reads import read_data
 from orchestrator.values import Redo, Snapshot
 
 
@@ -55,15 +55,8 @@ def feedback(step: StepNode, value: Any, snapshot: Snapshot) -> str:
 
 def names_of(step: StepNode, value: Any, snapshot: Snapshot) -> Mapping[str, Any]:
     """What the names of a rule stand for: reads, then the output under its own name, then its fields."""
-    names: dict[str, Any] = {}
-    for read in step.reads:
-        found = snapshot.artifacts.get(read.name)
-        if found is not None:
-            names[variable(read.name)] = read.contract.load(found.body) if read.contract.form != "file" else None
-        elif read.default is not MISSING:
-            names[variable(read.name)] = read.default
     fields = {variable(name): field for name, field in value.items()} if isinstance(value, Mapping) else {}
-    return {**names, variable(step.name): value, **fields}
+    return {**read_data(step, snapshot), variable(step.name): value, **fields}
 
 
 def _why(until: Expression, names: Mapping[str, Any]) -> str:

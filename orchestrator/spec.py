@@ -165,6 +165,7 @@ class StepSpec(Strict):
     timeout: Seconds | None = None
     call_timeout: Seconds | None = None
     stale_on: tuple[ManifestKind, ...] | None = None
+    when: str | None = None
 
 
 class PipelineSpec(Strict):

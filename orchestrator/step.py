@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.bodies.asking import (
     AtOnce,
@@ -27,7 +27,6 @@ from orchestrator.bodies.asking import (
     manifest_now,
     output_format,
     policy_of,
-    read_values,
     restart,
     sources,
     take_snapshot,
@@ -37,10 +36,12 @@ from orchestrator.bodies.following import opening, taken_up
 from orchestrator.chain import Chain, ChainStopped, Finished, ToolInDoubt
 from orchestrator.context import build_context
 from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, StepFailed, StoreError
+from orchestrator.expressions import ExpressionError
 from orchestrator.facts import FactsResult, check_facts
 from orchestrator.graph import Graph, StepNode
 from orchestrator.moves import count_reasks
 from orchestrator.output import run_checks, schema_faults, too_large
+from orchestrator.reads import read_data, read_values
 from orchestrator.repeating import Visit, visited
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
 from orchestrator.staleness import holds
@@ -114,16 +115,41 @@ def check_models(services: Services, graph: Graph, *, with_key: bool = True) -> 
 
 
 async def _passed_by(walk: Walk, snapshot: Snapshot, now: Manifest) -> tuple[Dispatch, ...] | None:
-    """The end of a step that has nothing to make: what its version rests on still holds. None for one that has."""
-    step, dispatch = walk.step, walk.dispatch
-    if dispatch.interrupted or dispatch.mode or snapshot.head is None or not holds(step, snapshot.accepted, now):
+    """The end of a step that has nothing to make: its `when` is false, or what its version rests on still holds. None
+    for one that has."""
+    if walk.dispatch.interrupted:
         return None
-    told = Event("step.kept", data={"version": snapshot.head.version})
-    claim = replace(claim_of(walk, snapshot, now), events=(told,))
-    ready = await walk.services.store.pass_by(claim, "kept", AtOnce(walk.graph, walk.services.worker))
+    if not _wanted(walk.step, snapshot):
+        assert walk.step.when is not None
+        return await _pass_by(walk, snapshot, now, "skipped", {"reason": f"when {walk.step.when.text} is false"})
+    if walk.dispatch.mode or snapshot.head is None or not holds(walk.step, snapshot.accepted, now):
+        return None
+    return await _pass_by(walk, snapshot, now, "kept", {"version": snapshot.head.version})
+
+
+def _wanted(step: StepNode, snapshot: Snapshot) -> bool:
+    """Whether the step's `when` is true. Raises StepFailed where it cannot be computed on what the step reads."""
+    if step.when is None:
+        return True
+    try:
+        return bool(step.when.evaluate(read_data(step, snapshot)))
+    except ExpressionError as error:
+        raise StepFailed(
+            f"{step.name}: its when cannot be computed: {error.message}",
+            hint=error.hint or "compare with null where a value may be missing",
+            code="when",
+            place=step.place,
+        ) from error
+
+
+async def _pass_by(
+    walk: Walk, snapshot: Snapshot, now: Manifest, state: Literal["kept", "skipped"], told: Mapping[str, Any]
+) -> tuple[Dispatch, ...]:
+    claim = replace(claim_of(walk, snapshot, now), events=(Event(f"step.{state}", data=told),))
+    ready = await walk.services.store.pass_by(claim, state, AtOnce(walk.graph, walk.services.worker))
     if ready is None:
         raise Fenced
-    walk.emit(told.kind, **told.data)
+    walk.emit(f"step.{state}", **told)
     return ready
 
 

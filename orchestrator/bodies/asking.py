@@ -17,7 +17,7 @@ from orchestrator.clock import Clock
 from orchestrator.errors import StepFailed, StoreError
 from orchestrator.facts import Dropped, check_facts
 from orchestrator.graph import Graph, Read, StepNode
-from orchestrator.ids import keyed_hash, synthetic_thread_id, variable
+from orchestrator.ids import keyed_hash, synthetic_thread_id
 from orchestrator.moves import count_reasks
 from orchestrator.output import feedback, judge, run_checks, schema_faults
 from orchestrator.project import Project
@@ -25,8 +25,8 @@ from orchestrator.providers.base import Provider
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.registry import Providers
 from orchestrator.python.functions import converted
+from orchestrator.reads import read_values
 from orchestrator.settings import Settings
-from orchestrator.spec import MISSING
 from orchestrator.store import Store
 from orchestrator.store.records import Claim, Fenced, ThreadJournal
 from orchestrator.thread import Question, compose, explain, manifest
@@ -150,7 +150,7 @@ class AtOnce:
 
     def reads(self, step: str) -> Sequence[str] | None:
         node = self.graph.steps.get(step)
-        return None if node is None or node.asks else [read.name for read in node.reads]
+        return None if node is None or node.asks or node.when else [read.name for read in node.reads]
 
     def claim(self, dispatch: Dispatch, snapshot: Snapshot) -> Claim:
         node = self.graph.steps[dispatch.step]
@@ -288,18 +288,6 @@ def dropped_note(drop: Dropped) -> str:
 
 def sources(step: StepNode, snapshot: Snapshot) -> list[tuple[Read, Artifact]]:
     return [(read, snapshot.artifacts[read.name]) for read in step.reads if read.name in snapshot.artifacts]
-
-
-def read_values(step: StepNode, snapshot: Snapshot) -> dict[str, Any]:
-    """The reads as Python values, by the names functions use: a model instance where the schema is pydantic."""
-    values: dict[str, Any] = {}
-    for read in step.reads:
-        found = snapshot.artifacts.get(read.name)
-        if found is not None:
-            values[variable(read.name)] = read.contract.instance(found.body)
-        elif read.default is not MISSING:
-            values[variable(read.name)] = read.default
-    return values
 
 
 def arguments(step: StepNode, reads: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from orchestrator.bodies.asking import (
     compose_off_loop,
     off_loop,
     policy_of,
-    read_values,
     recorded_thread,
 )
 from orchestrator.bodies.ctx import Ctx
@@ -45,6 +44,7 @@ from orchestrator.ids import canonical_json, sha256, synthetic_thread_id, variab
 from orchestrator.moves import prompt_item, transcript
 from orchestrator.project import OutsideProject
 from orchestrator.python.declarations import mark_of
+from orchestrator.reads import read_values
 from orchestrator.repeating import feedback
 from orchestrator.spec import Sensitivity
 from orchestrator.store.records import Fenced, Journal

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from orchestrator.contracts import Contract, schemas
+from orchestrator.building.names import beyond
+from orchestrator.contracts import Contract
 from orchestrator.expressions import Expression, ExpressionError, NameUse, dashed_name, parse
 from orchestrator.faults import nearest
 from orchestrator.graph import Read, Repeat
@@ -66,26 +66,13 @@ def _unknown(step: str, use: NameUse, contract: Contract, reads: tuple[Read, ...
     """Why a name stands for nothing, and what may be meant; None where it does. A field comes before a read."""
     head, rest = use.path[0], use.path[1:]
     if head in map(variable, contract.fields):
-        return _beyond(use.path, contract, "the output")
+        return beyond(use.path, contract, "the output")
     for read in reads:
         if variable(read.name) == head:
             if rest and read.fields is not None and rest[0] not in map(variable, read.fields):
                 return f"the step does not read {read.name}.{rest[0]}", f"it reads {', '.join(read.fields)}"
-            return _beyond(rest, read.contract, read.name)
+            return beyond(rest, read.contract, read.name)
     if head == variable(step):
-        return _beyond(rest, contract, "the output")
+        return beyond(rest, contract, "the output")
     names = [variable(name) for name in (*contract.fields, *(read.name for read in reads), step)]
     return f"{head} is neither a field of the output nor something the step reads", nearest(head, names)
-
-
-def _beyond(path: tuple[str, ...], contract: Contract, what: str) -> tuple[str, str | None] | None:
-    if not path:
-        return None
-    known = 0 if contract.schema is None else schemas.at_path(path, contract.schema, _by_variable)
-    if known == len(path):
-        return None
-    return f"{what} has no field {'.'.join(path[: known + 1])}", None
-
-
-def _by_variable(part: str, known: Mapping[str, object]) -> str | None:
-    return part if part in known else next((name for name in known if variable(name) == part), None)

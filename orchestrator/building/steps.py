@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from orchestrator.bodies.scan import AskCall, asks_in
+from orchestrator.building.conditions import check_defaults, when_of
+from orchestrator.building.names import by_variable
 from orchestrator.building.repeats import repeat_of
 from orchestrator.building.template_names import template_faults
 from orchestrator.contracts import Contract, schemas
@@ -53,6 +55,8 @@ class StepBuilding:
         tools = self._tools()
         checks = self._checks(contract)
         repeat = repeat_of(self, contract, reads, asks or self._damaged("python") or function is None)
+        when = when_of(self, reads)
+        check_defaults(self, reads)
         model = self.building.models.choose(self.name, self.spec) if asks else None
         if contract is None or (template is None and function is None):
             return None
@@ -80,6 +84,7 @@ class StepBuilding:
             templates=templates,
             questions=max(1, len(asked)),
             repeat=repeat,
+            when=when,
             stale_on=frozenset(defaults.stale_on if spec.stale_on is None else spec.stale_on),
         )
 
@@ -89,6 +94,7 @@ class StepBuilding:
         conversation = spec.conversation if spec.conversation == "off" else spec.conversation.model_dump()
         defaults = {r.read: r.default for r in spec.reads if r.default is not MISSING}
         looped = {"repeat": spec.repeat.model_dump(mode="json")} if spec.repeat is not None else {}
+        conditional = {"when": spec.when} if spec.when is not None else {}
         return digest(
             {
                 "system": self.building.spec.system,
@@ -97,6 +103,7 @@ class StepBuilding:
                 "checks": [[check.label, check.message] for check in checks],
                 "defaults": defaults,
                 **looped,
+                **conditional,
             }
         )
 
@@ -455,7 +462,7 @@ class StepBuilding:
             self._check_use(use, contract, contract.schema, place)
 
     def _check_use(self, use: NameUse, contract: Contract, schema: Mapping[str, Any], place: Place) -> None:
-        known = schemas.at_path(use.path, schema, _by_variable)
+        known = schemas.at_path(use.path, schema, by_variable)
         if known == len(use.path):
             return
         name = ".".join(use.path[: known + 1])
@@ -463,10 +470,6 @@ class StepBuilding:
         if known == 0 and any(variable(n) == use.path[0] for n in self.building.kinds()):
             hint = "expr sees the fields of the output only; a Python check gets the reads too"
         self._error("P229", f"the output {contract.name} has no field {name}", place, hint)
-
-
-def _by_variable(part: str, known: Mapping[str, Any]) -> str | None:
-    return part if part in known else next((name for name in known if variable(name) == part), None)
 
 
 def _function_name(ref: str) -> str:

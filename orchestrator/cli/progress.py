@@ -133,6 +133,9 @@ class Progress(AbstractContextManager["Progress"]):
         note = f"v{event.data.get('version')} stands: what it reads is the same"
         self._finish(event, Line(self._key(event), "kept", notes=(note,)))
 
+    def _on_step_skipped(self, event: Event) -> None:
+        self._finish(event, Line(self._key(event), "skipped", notes=(str(event.data.get("reason", "")),)))
+
     def _on_call_sent(self, event: Event) -> None:
         step = self._step(event)
         step.calls += 1

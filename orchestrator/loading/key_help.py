@@ -91,6 +91,7 @@ STEP: Final[Mapping[str, str]] = {
     "checks": "Rules on the output: expressions, or {expr, message} or {python, message}.",
     "tools": "Functions file.py:name that the model may call.",
     "conversation": "How much of the session's visible conversation the step sees, or off.",
+    "when": "The step runs only where this is true: an expression over what it reads, len(tech_stack.components) > 0.",
     "repeat": "Visit the step until a rule holds: {until, max_rounds, feedback, then}.",
     "model": "The alias of the step's model.",
     "effort": "How much a reasoning model thinks.",

@@ -315,7 +315,8 @@ def pass_locked(
 ) -> tuple[Dispatch, ...]:
     """The same, in a transaction that holds the run's lock."""
     dispatch = claim.dispatch
-    ended = _end(tx, dispatch, state, sql=_UNFINISHED)
+    why = next((str(event.data["reason"]) for event in claim.events if state == "skipped"), None)
+    ended = _end(tx, dispatch, state, ErrorRecord("skipped", why, None, 0) if why else None, _UNFINISHED)
     tx.run(
         _NOTED,
         attempt=dispatch.attempt_id,

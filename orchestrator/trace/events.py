@@ -153,6 +153,14 @@ class StepKept(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepSkipped(RunEvent):
+    """Its `when` is false: it makes nothing, and its readers use their defaults."""
+
+    KIND: ClassVar[str] = "step.skipped"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallSent(RunEvent):
     KIND: ClassVar[str] = "call.sent"
     seq: int
@@ -220,6 +228,7 @@ _KINDS: Final[Mapping[str, type[RunEvent]]] = {
         StepRebuilt,
         StepMoved,
         StepKept,
+        StepSkipped,
         CallSent,
         CallText,
         CallRetried,
