@@ -52,6 +52,7 @@ from orchestrator.providers.base import Provider, StreamEvent
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.retry import respond
 from orchestrator.providers.tokens import estimate
+from orchestrator.providers.window import over_window
 from orchestrator.spec import Effort
 from orchestrator.store.records import ToolRow
 from orchestrator.tools import Tool, call_tool
@@ -238,6 +239,10 @@ class Chain:
     async def _call(self, move: Send) -> Finished | None:
         request, rung = self._request(move)
         sent = self._sent(move, request, rung)
+        window = self.prices.window(sent.provider, sent.model)
+        excess = await over_window(self.provider, request, sent.estimate_tokens, window)
+        if excess is not None:
+            raise ChainStopped(excess, None)
         await self.recorder.sent(sent)
         self.calls.append(CallRow(sent, None))
         self._event("call.sent", seq=sent.seq, source=sent.source, rung=rung, estimate_tokens=sent.estimate_tokens)

@@ -102,7 +102,8 @@ class MessagesServer(StrictServer):
             self._sign(message)
         return message | fault.response
 
-    def beside(self, path: str, raw: bytes) -> Json:
+    def beside(self, path: str, raw: bytes, headers: dict[str, str]) -> Json:
+        self._let_in(headers)
         if path != f"{self.path}/count_tokens":
             raise No(404, "Not found", "not_found_error")
         body = json.loads(raw)

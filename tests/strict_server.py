@@ -228,7 +228,7 @@ class StrictServer:
                 if fault.events_end:
                     return
 
-    def beside(self, path: str, raw: bytes) -> Json:
+    def beside(self, path: str, raw: bytes, headers: dict[str, str]) -> Json:
         """The answer to a request for something else. Raises Refused."""
         raise Refused(404, "Not found")
 
@@ -576,11 +576,11 @@ class _Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers.get("content-length", 0)))
         if self.path != app.path:
             try:
-                self._json(200, app.beside(self.path, raw))
+                self._json(200, app.beside(self.path, raw, self._lowered()))
             except Refused as refused:
                 self._json(refused.status, refused.body)
             return
-        seen, fault = app.take(raw, {key.lower(): value for key, value in self.headers.items()})
+        seen, fault = app.take(raw, self._lowered())
         self._wait(fault.delay, seen)
         if fault.drop:
             self._reset()
@@ -594,6 +594,9 @@ class _Handler(BaseHTTPRequestHandler):
                 seen.disconnected.set()
                 self.close_connection = True
         self._log(app, seen)
+
+    def _lowered(self) -> dict[str, str]:
+        return {key.lower(): value for key, value in self.headers.items()}
 
     def _answer(self, app: StrictServer, seen: Seen, fault: Fault) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -12,7 +13,7 @@ from orchestrator.providers.base import FailureKind, Listener, StreamEvent
 from orchestrator.providers.vendor import VendorProvider, events, truncated
 from orchestrator.values import Reply, Request
 
-ANTHROPIC_HOST: Final = "api.anthropic.com"
+COUNT_SECONDS: Final = 10.0
 
 
 class AnthropicProvider(VendorProvider):
@@ -24,6 +25,22 @@ class AnthropicProvider(VendorProvider):
 
     def wire(self, request: Request) -> bytes:
         return anthropic_wire.wire(request)
+
+    async def count(self, request: Request) -> int | None:
+        if not self._key:
+            return None
+        import httpx2
+
+        sdk, client = self._sdk(), self._client()
+        try:
+            async with asyncio.timeout(min(request.timeout, COUNT_SECONDS)):
+                answer = await client.post(
+                    f"{self.path}/count_tokens", cast_to=object, content=anthropic_wire.counted(request)
+                )
+        except (sdk.AnthropicError, httpx2.HTTPError, TimeoutError, ValueError, RecursionError):
+            return None  # the request itself will say what is wrong
+        found = answer.get("input_tokens") if isinstance(answer, Mapping) else None
+        return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
 
     def _sdk(self) -> Any:
         import anthropic

@@ -66,6 +66,12 @@ def body(request: Request) -> dict[str, Any]:
     return sent | _settings(request) | {"stream": True}
 
 
+def counted(request: Request) -> bytes:
+    """The body of a request for the number of its tokens: all that is read, nothing of how it is answered."""
+    sent = {name: value for name, value in body(request).items() if name not in ("max_tokens", "stream")}
+    return canonical_json(sent, indent=None)
+
+
 def _settings(request: Request) -> dict[str, Any]:
     """How much to think, and in which form to answer. Left out, both are the model's own default."""
     config: dict[str, Any] = {}

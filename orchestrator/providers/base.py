@@ -75,6 +75,11 @@ class Provider(Protocol):
         """
         ...
 
+    async def count(self, request: Request) -> int | None:
+        """The tokens that this request would bring, exactly and without charge, where the vendor counts for us; None
+        where it does not, or did not answer. Cancellation propagates."""
+        ...
+
     def wire(self, request: Request) -> bytes:
         """The exact body that `respond` would send, for the request hash and for `render`; pure."""
         ...

@@ -83,6 +83,10 @@ class ScriptedProvider:
         """The body that a vendor would be sent."""
         return openai_wire.wire(request, Dialect(stores=self._traits.stores))
 
+    async def count(self, request: Request) -> int | None:
+        """Nobody counts here."""
+        return None
+
     async def close(self) -> None:
         """Nothing is open."""
 

@@ -94,6 +94,9 @@ class VendorProvider(ABC):
                 raise
             raise known from error
 
+    async def count(self, request: Request) -> int | None:
+        return None
+
     # --- what a vendor has of its own
 
     @abstractmethod

@@ -434,6 +434,45 @@ def test_S12_a_response_id_that_looks_like_ours_is_refused(server: MessagesServe
     assert events == []
 
 
+# --- counting ---------------------------------------------------------------------------------------------------------
+
+
+def counted(server: MessagesServer, request: Request, **spec: Any) -> int | None:
+    async def go() -> int | None:
+        providers = opened(server.base_url, **spec)
+        try:
+            return await providers.get("anthropic").count(request)
+        finally:
+            await providers.close()
+
+    return asyncio.run(go())
+
+
+def test_R028_the_vendor_counts_what_a_request_would_bring_system_tools_and_form_included() -> None:
+    with MessagesServer(lambda seen: {"json": {"a": 1}}, key=KEY) as server:
+        number = counted(server, FULL)
+        assert server.seen == [], "counting is no call"
+        [reply] = send(server, FULL)
+        assert reply.usage is not None
+        assert number == reply.usage.input_tokens > 50
+        without = [replace(FULL, tools=()), replace(FULL, output=None), replace(FULL, system=""), ask()]
+        assert all((counted(server, less) or 0) < number for less in without)
+
+
+def test_a_vendor_that_does_not_count_is_no_failure(server: MessagesServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert counted(server, replace(ask(), model="claude-nope")) is None
+    assert counted(server, ask(), env={"ANTHROPIC_API_KEY": "sk-ant-other-key"}) is None
+    answers: list[Any] = [{}, [], "many", {"input_tokens": "7"}, {"input_tokens": True}, {"input_tokens": -1}]
+    for answer in answers:
+        monkeypatch.setattr(server, "beside", lambda *_, answer=answer: answer)
+        assert counted(server, ask()) is None
+    monkeypatch.setattr(server, "beside", lambda *_: {"input_tokens": 7})
+    assert counted(server, ask()) == 7
+    with MessagesServer() as gone:
+        pass
+    assert counted(gone, ask()) is None
+
+
 # --- the failure table (every row: what happens on the wire, the kind, whether it is tried again) ---------------------
 
 

@@ -48,6 +48,9 @@ class World:
             raise self.failures.pop(0)
         return REPLY
 
+    async def count(self, request: Request) -> int | None:
+        return None
+
     def wire(self, request: Request) -> bytes:
         return b""
 

@@ -340,6 +340,48 @@ def test_a_turn_that_pauses_for_ever_ends(tmp_path: Path) -> None:
     assert len(server.seen) == 51
 
 
+class Counting(MessagesServer):
+    """Says when it is asked that a text has so many times more tokens than anybody would think."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(by_turn(CALL, GOOD))
+        self.times = times
+        self.counts: list[int] = []
+
+    def __enter__(self) -> Counting:
+        super().__enter__()
+        return self
+
+    def beside(self, path: str, raw: bytes, headers: dict[str, str]) -> dict[str, Any]:
+        self.counts.append(self.times * super().beside(path, raw, headers)["input_tokens"])
+        return {"input_tokens": self.counts[-1]}
+
+
+@pytest.mark.parametrize(
+    ("context", "times", "asked", "fits"),
+    [(100_000, 4, 0, True), (600, 1, 2, True), (600, 4, 1, False)],
+    ids=["far from it", "near", "over"],
+)
+def test_R028_R030_near_the_window_the_vendor_is_asked_before_anything_is_paid(
+    tmp_path: Path, context: int, times: int, asked: int, fits: bool
+) -> None:
+    folder = shop(tmp_path)
+    table = f"input = 1\noutput = 1\ncontext = {context}\n"
+    (folder / "orchestrator.toml").write_text(f'[prices."{MODEL}"]\n{table}', encoding="utf-8")
+    with Counting(times) as server:
+        run = run_here(folder, environment(folder, server), {"idea": "a house"})
+    assert (run.status == "succeeded") is fits
+    assert len(server.counts) == asked
+    if not fits:
+        assert server.seen == []
+        error = run.steps["buy"].error
+        assert error is not None
+        assert (error.code, error.exit_code) == ("provider_too_long", 6)
+        assert f"has {server.counts[0]:,} tokens by the provider's count" in error.message
+        assert f"over the window of {context:,}; nothing was sent" in error.message
+        assert run.calls("buy") == ()
+
+
 # --- killed -----------------------------------------------------------------------------------------------------------
 
 
