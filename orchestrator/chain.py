@@ -215,6 +215,7 @@ class Chain:
     opening: tuple[Item, ...] = ()
     ask: str = ""
     skipped: int = 0
+    _first_text: float | None = field(default=None, init=False)  # seconds from the call to its first word
     before: tuple[CallRow, ...] = ()
 
     async def run(self) -> Finished:
@@ -330,12 +331,17 @@ class Chain:
         return worst
 
     def _listener(self, sent: SentCall) -> Callable[[StreamEvent], None]:
+        self._first_text, started = None, self.clock.monotonic()
+
         def listen(event: StreamEvent) -> None:
             if event.kind == "created":
                 self.recorder.created(sent.id, event.data)
             elif event.kind == "retry":
+                self._first_text = None
                 self._event("call.retry", why=event.data, wait=event.wait)
             else:
+                if self._first_text is None:
+                    self._first_text = self.clock.monotonic() - started
                 self._event("call.text", delta=event.data)
 
         return listen
@@ -466,6 +472,7 @@ class Chain:
             output_tokens=usage.output_tokens,
             cost_usd=None if done.cost_usd is None else str(done.cost_usd),
             seconds=round(done.seconds, 3),
+            first_text_seconds=None if self._first_text is None else round(self._first_text, 3),
             outcome=done.outcome,
         )
 

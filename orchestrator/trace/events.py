@@ -186,6 +186,8 @@ class CallRetried(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallDone(RunEvent):
+    """A reply is there. `first_text_seconds`: from the call, tries included, to the first word; None = no text."""
+
     KIND: ClassVar[str] = "call.done"
     seq: int
     input_tokens: int
@@ -193,6 +195,7 @@ class CallDone(RunEvent):
     output_tokens: int
     cost_usd: str | None
     seconds: float
+    first_text_seconds: float | None
     outcome: str
 
 

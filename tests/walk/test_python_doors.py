@@ -185,6 +185,9 @@ def test_the_async_door_and_its_live_events(study: ModuleType) -> None:
     assert (done["tech-stack"].calls, done["tech-stack"].reasks) == (2, 0)
     calls = [event for event in seen if isinstance(event, CallDone) and event.step == "tech-stack"]
     assert [(event.seq, event.outcome) for event in calls] == [(1, "accepted"), (2, "accepted")]
+    for event in calls:
+        assert event.first_text_seconds is not None
+        assert 0 <= event.first_text_seconds <= event.seconds
 
 
 def test_a_failed_run_is_no_exception_until_its_value_is_wanted(study: ModuleType, folder: Path) -> None:
