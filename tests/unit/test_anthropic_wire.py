@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import ProviderFailure
-from orchestrator.providers import anthropic_wire
+from orchestrator.providers import anthropic_reply, anthropic_wire
 from orchestrator.providers.anthropic_reply import Assembly, reply
 from orchestrator.providers.anthropic_schema import grammar
 from orchestrator.providers.retry import retry_after
@@ -184,6 +184,24 @@ def test_a_stream_that_stops_anywhere_has_not_ended(message: dict[str, Any], dat
     for event in script[:cut]:
         assembly.see(event)
     assert not assembly.ended
+
+
+@pytest.mark.parametrize("kind", ["text", "thinking", "partial_json", "signature", "unknown"])
+def test_a_stream_without_end_is_given_up(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(anthropic_reply, "MAX_JSON_BYTES", 1000)
+    types = {"partial_json": "input_json_delta"}
+    delta = {"type": types.get(kind, f"{kind}_delta"), kind: "x" * 100}
+    assembly = Assembly()
+    assembly.see({"type": "message_start", "message": {"id": "m1"}})
+    assembly.see({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
+
+    def much_more() -> None:
+        for _ in range(20):
+            assembly.see({"type": "content_block_delta", "index": 0, "delta": delta})
+
+    with pytest.raises(ProviderFailure, match="longer than 1,000 bytes") as caught:
+        much_more()
+    assert caught.value.kind == "malformed"
 
 
 JSON = st.recursive(
