@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import subprocess
 import sys
 import threading
@@ -731,6 +732,18 @@ def test_S29_a_key_that_is_echoed_is_taken_out_of_everything(server: MessagesSer
     assert echoed.text == "your key is [secret removed]"
     assert KEY not in str(echoed)
     assert KEY not in str(named)
+
+
+def test_S29_the_sdks_own_log_holds_no_key(server: MessagesServer, caplog: pytest.LogCaptureFixture) -> None:
+    """As with ANTHROPIC_LOG=debug: what it sends is hidden by the SDK, what a server echoes is not."""
+    caplog.set_level(logging.DEBUG)
+    echoing = Fault(status=400, body=error("invalid_request_error", f"what is {KEY}?"), headers={"x-echo": KEY})
+    server.faults = [echoing, Fault(response={"model": KEY})]
+    failing(server, ask())
+    send(server, ask())
+    assert any(record.name.startswith("anthropic") for record in caplog.records)
+    assert "x-echo" in caplog.text
+    assert KEY not in caplog.text
 
 
 def test_no_key_is_an_error_that_names_the_variable_and_the_way_without() -> None:
