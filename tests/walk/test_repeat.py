@@ -66,6 +66,7 @@ def told(request: Request) -> frame.Parsed:
     return frame.parse(item.text)
 
 
+@pytest.mark.usefixtures("database")
 def test_a_step_is_visited_until_its_rule_holds(tmp_path: Path) -> None:
     there = house(tmp_path, [3, 6, 9])
     seen = run(there)
@@ -111,6 +112,7 @@ def test_a_rule_that_holds_at_once_costs_one_visit(tmp_path: Path) -> None:
     assert (seen.status, len(there.requests("draft"))) == ("succeeded", 1)
 
 
+@pytest.mark.usefixtures("database")
 def test_after_the_last_visit_the_step_fails_and_keeps_what_it_has(tmp_path: Path) -> None:
     there = house(tmp_path, [1, 2, 3, 4])
     seen = run(there)
@@ -294,3 +296,35 @@ def test_plain_python_is_not_repeated(tmp_path: Path) -> None:
         there.graph()
     (fault,) = raised.value.diagnostics
     assert (fault.code, fault.message) == ("P228", "step draft: plain Python makes the same value on each visit")
+
+
+def test_written_answers_are_a_list_for_each_visit(tmp_path: Path) -> None:
+    def draft(score: int) -> list[dict[str, Any]]:
+        return [{"json": {"score": score, "text": "t", "missing": "m"}}]
+
+    script: dict[str, Any] = {"draft": draft(1), "draft/visit-2": draft(2), "draft/visit-3": draft(9), "letter": ["L"]}
+    there = House(tmp_path, PIPELINE.format(repeat=USUAL), script)
+    seen = run(there)
+    assert (seen.status, seen.value("draft")["score"]) == ("succeeded", 9)
+    assert {thread.name for journal in seen.journals["draft"] for thread in journal.threads} == {"main"}
+
+
+def test_a_refresh_goes_through_the_loop_and_takes_nothing_that_is_not_good(tmp_path: Path) -> None:
+    there = house(tmp_path, [9, 9, 4, 10])
+    run(there)
+    asyncio.run(there.edit("least", 10))
+    seen = asyncio.run(there.refresh())
+    assert (seen.status, seen.value("draft")["score"]) == ("succeeded", 10)
+    assert [(a.mode, a.round) for a in seen.attempts["draft"]] == [("", 0), ("", 0), ("repeat", 1), ("repeat", 2)]
+    assert len(there.requests("letter")) == 2, "the letter is written once more, when the loop has ended"
+    assert asyncio.run(there.refresh()).status == "succeeded"
+    assert len(there.requests()) == 6, "nothing is stale any more"
+
+
+def test_a_loop_that_has_failed_is_not_kept_by_a_refresh(tmp_path: Path) -> None:
+    there = house(tmp_path, [1, 2, 3, 4])
+    assert run(there).status == "failed"
+    seen = asyncio.run(there.refresh())
+    assert seen.status == "failed"
+    assert [a.state for a in seen.attempts["draft"]] == ["succeeded", "succeeded", "failed", "failed"]
+    assert there.requests("letter") == []
