@@ -183,6 +183,8 @@ class _Compiler:
         kind = entry.type if isinstance(entry.type, str) else INPUT_TYPES.get(entry.type) or self._contract(entry.type)
         if kind is None:
             hint = "one of str, int, float, bool, bytes, an @artifact class, or the name of a contract"
+            if typing.get_origin(entry.type) is typing.Literal:
+                hint = "for a choice of words: an @artifact class with a field of that type, or `str`"
             shown = _type_name(entry.type)
             self._fault("P302", f"input {entry.name}: {shown} is no type of an input", entry.place, hint)
             kind = "text"
@@ -228,9 +230,11 @@ class _Compiler:
     def _function(self, entry: StepDeclaration, function: Callable[..., Any]) -> dict[str, Any]:
         places = function_places(function)
         hints = self._hints(entry, function, places[""])
-        if hints is None:
+        if hints is None:  # as it is written, a ctx is seen all the same: what else is said of the step may be right
+            given = inspect.signature(function).parameters.values()
+            ctx = next((parameter.name for parameter in given if parameter.annotation in (Ctx, "Ctx")), None)
             self._stand_in(entry.name)
-            return {"python": self._bound(function, None, [])}
+            return {"python": self._bound(function, ctx, [])}
         ctx = next((name for name, kind in hints.items() if kind is Ctx and name != "return"), None)
         reads: list[Any] = []
         bound: list[Bound] = []

@@ -345,10 +345,12 @@ def step(signature: str, body: str = "return VendorRates(weekly_usd=1)", decorat
     return f"\n{decorator}\n{signature}\n    {body}\n"
 
 
+CHOICE = '\nfrom typing import Literal\n\np.input("tone", Literal["a", "b"], about="How it sounds.")\n'
 FAULTS = [
     ("P302", step("def rates(idee: str) -> VendorRates:"), "def rates(idee: str)", "'idea'"),
     ("P302", step("def rates(market: MarketSizing) -> VendorRates:"), "def rates(market", "returns it"),
     ("P302", step("def rates(when: str) -> VendorRates:"), "def rates(when", 'p.input("when", str, about="…")'),
+    ("P302", CHOICE + step("def rates(idea: str) -> VendorRates:"), "p.input(", "an @artifact class"),
     ("P303", SIZING * 2 + step("def rates(m: MarketSizing) -> VendorRates:"), "", "Read("),
     ("P304", step("def rates(idea) -> VendorRates:"), "def rates(idea)", "type says what it reads"),
     ("P304", step("def rates(*, idea: str, **rest: str) -> VendorRates:"), "def rates(", "every parameter"),
@@ -378,6 +380,17 @@ def test_each_fault_stands_at_its_line_with_a_way_out(world: World, code: str, b
     assert fault.place is not None
     assert fault.place.file == "study.py"
     assert hint in (fault.hint or ""), fault.hint
+
+
+@pytest.mark.parametrize(
+    ("code", "parameter"), [("P304", "idea: 'Nowhere'"), ("P302", "idee: str"), ("P304", "idea"), ("P306", "idea: int")]
+)
+def test_another_fault_of_a_step_that_asks_makes_no_false_one_about_its_model(
+    world: World, code: str, parameter: str
+) -> None:
+    signature = f"async def rates(ctx: Ctx, {parameter}) -> VendorRates:"
+    _, found = world.python(step(signature, decorator='@p.step(effort="low", reasks=1)'))
+    assert [d.code for d in found if d.level == "error"] == [code]
 
 
 def test_a_read_of_another_type_or_of_too_few_fields_is_a_fault(world: World) -> None:
