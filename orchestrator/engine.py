@@ -27,7 +27,7 @@ from orchestrator.project import Project
 from orchestrator.providers.registry import Providers
 from orchestrator.settings import Settings
 from orchestrator.spec import SENSITIVITY_RANK
-from orchestrator.staleness import stale_reasons
+from orchestrator.staleness import pins_of, stale_reasons
 from orchestrator.step import Services, check_models, error_record, run_step
 from orchestrator.store import open_store
 from orchestrator.store.records import AdoptPlan, Kept, NewRun, NewStep, RunBusy
@@ -195,6 +195,7 @@ async def resume_run(
     `tools` answers tools in doubt (`retry`, `done:JSON`, `tell`), `settle` says which version of a step edited in
     mid-run stands. Raises UsageError where the run is live elsewhere or its pipeline lost a step.
     """
+    no_bench(run)
     hosts = check_models(services, graph)
     await _check_same_steps(services, graph, run)
     if not take_over:
@@ -229,6 +230,7 @@ async def revise(
         )
     if not comment.strip():
         raise UsageError("the comment is empty", hint="say what should change")
+    no_bench(run)
     check_models(services, graph)
     await _check_same_steps(services, graph, run)
     await services.store.check_free(run.id, services.worker)
@@ -252,10 +254,12 @@ async def refresh_run(
     `steps` are the only ones to begin with (default: all that are stale, and what has not run or failed); `force` runs
     them whether they are stale or not. Where nothing is stale, nothing happens. Raises what `resume_run` raises.
     """
+    no_bench(run)
     hosts = check_models(services, graph)
     await _check_same_steps(services, graph, run)
     if not take_over:
         await services.store.check_free(run.id, services.worker)
+    await services.store.repin(run.id, pins_of(graph))
     stale = stale_reasons(graph, await services.store.steps(run.id))
     first = [name for name in graph.steps if (steps is None or name in steps) and (force or name in stale)]
     plan = AdoptPlan(
@@ -274,6 +278,7 @@ async def keep_step(services: Services, graph: Graph, run: RunRow, name: str, no
 
     Raises UsageError where the step has no version or is under way.
     """
+    no_bench(run)
     step = graph.steps.get(name)
     if step is None:
         raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
@@ -288,6 +293,7 @@ async def keep_step(services: Services, graph: Graph, run: RunRow, name: str, no
 
 async def rerun(services: Services, graph: Graph, run: RunRow, from_steps: Sequence[str]) -> RunRow:
     """A child run: the named steps and all below them run again, everything else is shared by reference."""
+    no_bench(run)
     for name in from_steps:
         if name not in graph.steps:
             raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
@@ -334,9 +340,15 @@ async def edit_artifact(
     `restored` is the earlier version whose value this is again: what was found out about that value holds again too.
     Raises UsageError where the value breaks the contract or the head is not `base_version` any more.
     """
+    no_bench(run)
     node = graph.steps.get(name) or graph.inputs.get(name)
     if node is None:
         raise UsageError(f"{graph.name} has no step or input {name}", hint=f"it has {', '.join(graph.rank)}")
+    if name in pins_of(graph):
+        raise UsageError(
+            f"{name} is what an earlier run made, so it is not edited here",
+            hint=f"edit it in that run, then: orch refresh {run.number}",
+        )
     contract = node.contract
     try:
         data = contract.normalise(value)
@@ -516,6 +528,15 @@ def _emit(services: Services, kind: str, **data: Any) -> None:
     services.listener(Event(kind, None, None, data))
 
 
+def no_bench(run: RunRow) -> None:
+    """Raises UsageError for a bench: its samples are results, and nothing of it goes on."""
+    if run.kind == "bench":
+        raise UsageError(
+            f"run {run.number} is a bench of run {run.parent_number}: it is looked at, and no more",
+            hint=f"orch bench {run.number} shows it; --promote SAMPLE takes a sample into run {run.parent_number}",
+        )
+
+
 # --- rows of a new run ------------------------------------------------------------------------------------------------
 
 
@@ -525,7 +546,7 @@ def _spec_json(graph: Graph) -> bytes:
 
 
 def _new_steps(graph: Graph) -> list[NewStep]:
-    inputs = [NewStep(name, None, "input", graph.rank[name]) for name in graph.inputs]
+    inputs = [NewStep(name, None, "input", graph.rank[name], pin=node.pin) for name, node in graph.inputs.items()]
     return inputs + [
         NewStep(step.name, None, step.kind, graph.rank[step.name], step.parents) for step in graph.steps.values()
     ]

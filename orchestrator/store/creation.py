@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.ids import uuid7
-from orchestrator.store import artifacts, json_text, messages, runs
+from orchestrator.store import artifacts, json_text, messages, pins, runs
 from orchestrator.store.claims import NewAttempt, new_attempts
 from orchestrator.store.columns import to_pico
 from orchestrator.store.content import put
@@ -19,7 +19,8 @@ from orchestrator.values import Dispatch, RunRow
 _NUMBER = Sql("UPDATE subject SET last_run = last_run + 1 WHERE {scope} RETURNING last_run")
 _RUN = insert(
     "run",
-    "id number session_id parent_id pipeline file status owner graph graph_digest author on_exceed unpriced created_at",
+    "id number session_id parent_id kind until_message pipeline file status owner graph graph_digest author on_exceed"
+    " unpriced created_at",
 )
 _BUDGET = insert("budget", "run_id cap_usd")
 STEP = insert(
@@ -42,6 +43,8 @@ def create(tx: Tx, new: NewRun, worker: str, starter: Starter | None) -> tuple[R
         number=number,
         session_id=session_id,
         parent_id=new.parent_id,
+        kind=new.kind,
+        until_message=new.until_message,
         pipeline=new.pipeline,
         file=new.file,
         status="running",
@@ -64,7 +67,7 @@ def _steps(tx: Tx, run_id: str, new: NewRun) -> list[NewAttempt]:
     """Write the steps; the first attempts of those that wait for nothing."""
     listed = {step.name for step in new.steps}
     inputs = [NewStep(name, None, "input", -1) for name in new.inputs if name not in listed]
-    steps = (*inputs, *new.steps)
+    steps = (*inputs, *(pins.pinned(tx, run_id, step) for step in new.steps))
     basis = _bases(tx, new)
     met = {step.name for step in steps if step.kind == "input" or step.head}
     rows, ready = [], []

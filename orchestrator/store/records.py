@@ -23,8 +23,10 @@ from orchestrator.values import (
     Manifest,
     Mode,
     NewArtifact,
+    Pin,
     Prompt,
     ReadRecord,
+    RunKind,
     RunRow,
     SentCall,
     Snapshot,
@@ -52,7 +54,7 @@ class NewStep:
     """A row of a run's graph: a step, or an input (`kind` "input").
 
     `parents` are the steps it waits for. `head` shares an artifact of the parent run by its id: the step then counts
-    as succeeded, and its next version is numbered after `last_version`.
+    as succeeded, and its next version is numbered after `last_version`. `pin` finds the head among earlier runs.
     """
 
     name: str
@@ -62,13 +64,15 @@ class NewStep:
     parents: tuple[str, ...] = ()
     head: str | None = None
     last_version: int = 0
+    pin: Pin | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
     """Everything a run starts from. `session` None = a session of its own; `defaulted` names inputs left at default.
 
-    `inputs` become version 1 of their artifacts, unless `steps` shares a head for the same name.
+    `inputs` become version 1 of their artifacts, unless `steps` shares a head for the same name. A bench sees its
+    parent's message, and of the conversation what stood up to `until_message` (None = all of it).
     """
 
     pipeline: str
@@ -85,6 +89,8 @@ class NewRun:
     on_exceed: Literal["pause", "fail"] = "pause"
     unpriced: Literal["refuse", "allow"] = "refuse"
     parent_id: str | None = None
+    kind: RunKind = "run"
+    until_message: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +248,7 @@ class RunMark:
     pipeline: str
     status: str
     tags: tuple[str, ...] = ()
+    kind: RunKind = "run"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,19 @@ from orchestrator.store.sql import Row, Sql, Tx
 from orchestrator.values import Artifact, ArtifactVersion, Manifest, Message, Redo, Snapshot
 
 _RUN = Sql(
-    "SELECT r.session_id, m.seq, m.message, s.last_message FROM run r JOIN session s ON s.id = r.session_id"
-    " LEFT JOIN message m ON m.run_id = r.id AND m.kind = 'run' AND {scope:m}"
+    "SELECT r.session_id, m.seq, m.message, COALESCE(r.until_message, s.last_message)"
+    " FROM run r JOIN session s ON s.id = r.session_id"
+    " LEFT JOIN message m ON m.run_id = CASE WHEN r.kind = 'bench' THEN r.parent_id ELSE r.id END"
+    " AND m.kind = 'run' AND {scope:m}"
     " WHERE r.id = :run AND {scope:r} AND {scope:s}"
 )
 _JOINED: Final = (
     " FROM step s JOIN artifact a ON a.id = s.head_id JOIN content c ON c.sha256 = a.content"
     " WHERE s.run_id = :run AND {scope:s} AND {scope:a} AND {scope:c}"
 )
-_INPUTS = Sql(f"SELECT {COLUMNS}, c.body, s.defaulted {_JOINED} AND s.kind = 'input' ORDER BY s.position, s.name")
+_INPUTS = Sql(
+    f"SELECT {COLUMNS}, c.body, s.defaulted, s.name {_JOINED} AND s.kind = 'input' ORDER BY s.position, s.name"
+)
 _HEAD_WITH_BODY = Sql(f"SELECT {COLUMNS}, c.body {_JOINED} AND s.name = :name AND s.item = :item")
 _HEAD = Sql(
     f"SELECT {COLUMNS} FROM step s JOIN artifact a ON a.id = s.head_id WHERE s.run_id = :run AND s.name = :name"
@@ -35,7 +39,8 @@ _ACCEPTED = Sql(
 )
 _MESSAGES = Sql(
     "SELECT seq, role, message, step, run_id, sensitivity FROM message"
-    " WHERE session_id = :session AND seq <> :own AND seq <> :comment AND {scope} ORDER BY seq DESC LIMIT :limit"
+    " WHERE session_id = :session AND seq <> :own AND seq <> :comment AND seq <= :last AND {scope}"
+    " ORDER BY seq DESC LIMIT :limit"
 )
 _ASKED = Sql(
     "SELECT t.mode, t.round, m.author, m.seq, m.role, m.message, m.step, m.run_id, m.sensitivity FROM attempt t"
@@ -63,19 +68,19 @@ def snapshot(
         raise UsageError(f"run {run_id} not found", hint="`orch runs` lists the runs of this project")
     session_id, own, message, last = run
     inputs = tx.all(_INPUTS, run=run_id)
-    record = {row[2]: _artifact(row) for row in inputs}
+    record = {row[-1]: _artifact(row) for row in inputs}
     head = _head(tx, run_id, step, item)
     redo = _redo(tx, run_id, step, item, redone_by) if redone_by is not None else None
     comment = redo.comment.seq if redo and redo.comment else 0
-    told = {"session": session_id, "own": own or 0, "comment": comment, "limit": messages}
+    told = {"session": session_id, "own": own or 0, "comment": comment, "last": last, "limit": messages}
     lines = tx.all(_MESSAGES, **told) if messages and last else []
     return Snapshot(
         artifacts={name: found for name in reads if (found := record.get(name) or _read(tx, run_id, name))},
         conversation=tuple(Message(*line) for line in reversed(lines)),
-        conversation_total=last - (own is not None) - (comment > 0),
+        conversation_total=last - (own is not None and own <= last) - (comment > 0),
         message=message,
         record=record,
-        defaulted=frozenset(row[2] for row in inputs if row[-1]),
+        defaulted=frozenset(row[-1] for row in inputs if row[-2]),
         head=head,
         accepted=_accepted(tx, run_id, step, item) if head else (),
         redo=redo,
