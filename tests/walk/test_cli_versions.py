@@ -109,8 +109,8 @@ def test_a_diff_tells_a_text_line_by_line(project: Path, say: Say, document: Doc
 
 
 def test_versions_of_two_runs_can_be_compared(project: Path, say: Say, document: Document) -> None:
-    say("edit", "1/key-points", "--set", "headline=CSV at last")
     say("rerun", "1", "--from", "key-points")
+    say("edit", "1/key-points", "--set", "headline=CSV at last")
     found = document("diff", "1/key-points", "2/key-points")
     assert (found["old"]["run"], found["new"]["run"]) == (1, 2)
     assert [change["path"] for change in found["changes"]] == ["headline"]
