@@ -30,7 +30,8 @@ _PAIRS: Final = (
     ),
     f"SELECT s.run_id, o.run_id FROM step s {_OTHER.format(attempt='s.basis_id')} WHERE {{scope:s}} AND {_OTHERS}",
     *(
-        f"SELECT a.run_id, b.run_id FROM artifact a JOIN artifact b ON b.id = a.{column} WHERE {{scope:a}} AND {{scope:b}}"
+        f"SELECT a.run_id, b.run_id FROM artifact a JOIN artifact b ON b.id = a.{column}"
+        " WHERE {scope:a} AND {scope:b}"
         for column in ("parent_id", "merged_id")
     ),
     f"SELECT a.run_id, o.run_id FROM artifact a {_OTHER.format(attempt='a.attempt_id')}"

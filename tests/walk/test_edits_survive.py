@@ -18,7 +18,6 @@ from orchestrator.exchange.diffing import blame
 from orchestrator.merges import bring_together
 from orchestrator.values import Item, Request
 from tests.database_kit import databases
-from tests.store_kit import raw
 from tests.walk.harness import House, Seen, Stopper, check_no_gap, meanwhile
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -353,9 +352,14 @@ async def raised(made: House) -> None:
     await made.edit("costs", {**seen.value("costs"), "weekly_usd": seen.value("costs")["weekly_usd"] + 100})
 
 
+async def asked_again(made: House) -> None:
+    async with made.services() as (services, _):
+        await services.store.redo((await services.store.run("last")).id, "costs", None, "fresh", None, "ana")
+
+
 def again(made: House, observer: Callable[[str], None] | None = None) -> Seen:
-    """The step runs again in the same run: its version is marked as one whose inputs had moved."""
-    raw(made.folder, "UPDATE step SET stale = 1 WHERE name = 'costs'")
+    """The step is made anew in the same run."""
+    asyncio.run(asked_again(made))
     return asyncio.run(made.resume(observer=observer))
 
 
@@ -432,7 +436,7 @@ def test_S07_stopped_at_every_write_of_a_merge_nothing_is_lost(tmp_path: Path) -
         made = house(tmp_path / str(at), draft)
         asyncio.run(raised(made))
         stopper = Stopper(at)
-        raw(made.folder, "UPDATE step SET stale = 1 WHERE name = 'costs'")
+        asyncio.run(asked_again(made))
         try:
             seen = asyncio.run(made.resume(observer=stopper))
         except StoreError:
