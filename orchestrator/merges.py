@@ -7,6 +7,7 @@ changed the same place, nothing is decided here: the step waits, with its draft 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -87,6 +88,9 @@ async def bring_together(edits: Edits, draft: NewArtifact, reads: Mapping[str, A
         unreadable = f"the edited version cannot be read under the contract as it is now ({error})"
         return Outcome(draft, replace(decided_on, error=_undecided(edits, unreadable)))
     kept = pinned(present.pins, head, new)
+    with contextlib.suppress(ValueError):  # what breaks the contract even so is told below
+        own = pinned(_unedited(present.pins, base, head), head, new)
+        draft = assembled(edits.contract, present.head, draft, own.value)
     merged = await run_stoppable(merge, base, head, kept.value)
     if merged.conflicts:
         places = _list([conflict.path for conflict in merged.conflicts], most=_MOST_PATHS)
@@ -96,9 +100,6 @@ async def bring_together(edits: Edits, draft: NewArtifact, reads: Mapping[str, A
     if same(merged.value, head):
         merged = Merged(head)  # as it stands, to the byte
     try:
-        draft = assembled(
-            edits.contract, present.head, draft, pinned(_unedited(present.pins, base, head), head, new).value
-        )
         artifact = assembled(edits.contract, present.head, draft, merged.value)
         reason = await _broken(edits.step, artifact, reads)
     except ValueError as error:

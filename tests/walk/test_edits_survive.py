@@ -511,6 +511,17 @@ def test_a_pinned_edit_is_no_conflict(tmp_path: Path) -> None:
     assert seen.value("costs") == {**DRAFT, "weekly_usd": 1200}
 
 
+def test_a_pin_that_is_taken_off_after_a_conflict_leaves_no_edit_behind(tmp_path: Path) -> None:
+    made = house(tmp_path, DRAFT)
+    edit(made, weekly_usd=1200)
+    asyncio.run(pinned(made, "items"))
+    assert rerun(made).status == "waiting"
+    seen = asyncio.run(made.resume(settle={"costs": "head:weekly_usd"}))
+    assert seen.value("costs") == {**DRAFT, "weekly_usd": 1200, "items": FIRST["items"]}
+    asyncio.run(pinned(made, remove=True))
+    assert rerun(made).value("costs") == {**DRAFT, "weekly_usd": 1200}
+
+
 @pytest.mark.parametrize(
     ("step", "fields", "message"),
     [
