@@ -471,12 +471,12 @@ class Pipeline(Declared):
         cap_usd: str | int | Decimal | None = None,
         take_over: bool = False,
         tools: Mapping[str, str] | None = None,
-        settle: Mapping[str, Literal["head", "draft"]] | None = None,
+        settle: Mapping[str, str] | None = None,
     ) -> Run:
         """Go on with a run, by number, id, `last` or `last~1`; finished steps do not run again.
 
         `tools` answers interrupted tools and effects (`retry`, `done:JSON`, `tell`), `settle` says which version of a
-        step that was edited meanwhile stands; see `orch resume --help`.
+        step stands that was edited and made anew (`head`, `draft`, `draft:FIELD,…`); see `orch resume --help`.
         """
         from orchestrator.engine import resume_run
 

@@ -15,6 +15,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Literal
 
+from orchestrator import edits
 from orchestrator.bodies.asking import AtOnce, manifest_now, reads_of
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.contracts.schemas import parse_json
@@ -188,12 +189,13 @@ async def resume_run(
     cap_usd: Decimal | None = None,
     take_over: bool = False,
     tools: Mapping[str, str] | None = None,
-    settle: Mapping[str, Literal["head", "draft"]] | None = None,
+    settle: Mapping[str, str] | None = None,
 ) -> RunRow:
     """Go on with the same run: finished steps never run again, interrupted ones go on in their chain.
 
-    `tools` answers tools in doubt (`retry`, `done:JSON`, `tell`), `settle` says which version of a step edited in
-    mid-run stands. Raises UsageError where the run is live elsewhere or its pipeline lost a step.
+    `tools` answers tools in doubt (`retry`, `done:JSON`, `tell`), `settle` says which version stands of a step that was
+    edited and made anew (`head`, `draft`, `draft:FIELD,…`; see `edits.answer`). Raises UsageError where the run is live
+    elsewhere or its pipeline lost a step.
     """
     no_bench(run)
     hosts = check_models(services, graph)
@@ -205,8 +207,8 @@ async def resume_run(
     plan = AdoptPlan(tuple(_new_steps(graph)), graph.digest, _spec_json(graph))
     for call_id, answer in (tools or {}).items():
         await _decide(services, run, call_id, answer)
-    for step, keep in (settle or {}).items():
-        await services.store.settle(run.id, step, keep)
+    for step, answer in (settle or {}).items():
+        await edits.settle(services, graph, run, step, answer)
     dispatches = await services.store.adopt_run(run.id, services.worker, plan, take_over=take_over)
     return await _drive(services, graph, await services.store.run(run.id), dispatches, hosts)
 

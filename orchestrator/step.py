@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from orchestrator.bodies.asking import (
@@ -34,11 +34,12 @@ from orchestrator.bodies.asking import (
 from orchestrator.bodies.body import Body, calls_of
 from orchestrator.bodies.following import opening, taken_up
 from orchestrator.chain import Chain, ChainStopped, Finished, ToolInDoubt
-from orchestrator.context import build_context
+from orchestrator.context import build_context, shows_draft
 from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, StepFailed, StoreError
 from orchestrator.expressions import ExpressionError
 from orchestrator.facts import FactsResult, check_facts
 from orchestrator.graph import Graph, StepNode
+from orchestrator.merges import Edits, Outcome, bring_together
 from orchestrator.moves import count_reasks
 from orchestrator.output import run_checks, schema_faults, too_large
 from orchestrator.reads import read_data, read_values
@@ -202,11 +203,11 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
     )
     finished = await chain.run()
     base = journal.base_head if journal is not None and recorded else claim.base_head
-    return await _commit_model(walk, finished, context, base, visited(step, finished.verdict.value, snapshot))
+    return await _commit_model(walk, snapshot, finished, context, base)
 
 
 async def _commit_model(
-    walk: Walk, finished: Finished, context: Context, base_head: str | None, visit: Visit | None
+    walk: Walk, snapshot: Snapshot, finished: Finished, context: Context, base_head: str | None
 ) -> tuple[Dispatch, ...]:
     model = walk.step.model
     assert model is not None
@@ -224,7 +225,7 @@ async def _commit_model(
     done = replace(finished.done, answer=verdict.body)
     calls = [*(c.done for c in finished.calls if c.done), done]
     reasks = count_reasks(finished.calls)
-    return await _commit(walk, artifact, done, base_head, calls, reasks, verdict.notes, visit)
+    return await _commit(walk, snapshot, artifact, done, base_head, calls, reasks, verdict.notes)
 
 
 # --- a step in plain Python -------------------------------------------------------------------------------------------
@@ -253,7 +254,7 @@ async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
         sensitivity=_highest(*sensitivities, walk.step.contract.sensitivity),
         field_hashes=walk.step.contract.hashes(data),
     )
-    return await _commit(walk, artifact, None, snapshot.head.id if snapshot.head else None, [], 0)
+    return await _commit(walk, snapshot, artifact, None, snapshot.head.id if snapshot.head else None, [], 0)
 
 
 async def _look(walk: Walk) -> tuple[Snapshot, Manifest]:
@@ -364,8 +365,7 @@ async def _body_step(walk: Walk) -> tuple[Dispatch, ...]:
     base = journal.base_head if journal is not None and journal.manifest is not None else claim.base_head
     notes = [dropped_note(drop) for drop in facts.dropped]
     done = [call.done for call in calls if call.done]
-    visit = visited(step, facts.value, snapshot)
-    return await _commit(walk, artifact, None, base, done, count_reasks(calls), notes, visit)
+    return await _commit(walk, snapshot, artifact, None, base, done, count_reasks(calls), notes)
 
 
 async def _failed_before(walk: Walk, now: Manifest) -> list[Journal]:
@@ -409,13 +409,13 @@ async def _checked_facts(walk: Walk, snapshot: Snapshot, body: bytes) -> FactsRe
 
 async def _commit(
     walk: Walk,
+    snapshot: Snapshot,
     artifact: NewArtifact,
     done: DoneCall | None,
     base_head: str | None,
     calls: Sequence[DoneCall],
     reasks: int,
     notes: Sequence[str] = (),
-    visit: Visit | None = None,
 ) -> tuple[Dispatch, ...]:
     usage = sum((c.usage for c in calls if c.usage), Usage())
     costs = [c.cost_usd for c in calls]
@@ -428,26 +428,59 @@ async def _commit(
         "cost_partial": None in costs,
         "seconds": round(sum(c.seconds for c in calls), 3),
     }
-    again, end = _after_visit(walk, visit, summary)
-    if visit is not None and visit.why and again is None:
-        notes = (*notes, f"accepted after {visit.number} visits, although {visit.why}")
-        walk.emit("step.note", text=notes[-1])
-    result = await walk.services.store.commit(
-        Commit(
-            dispatch=walk.dispatch,
-            artifact=artifact,
-            done=done,
-            children=walk.graph.children[walk.step.name],
-            base_head=base_head,
-            events=(
-                *(Event("step.note", data={"text": note}) for note in notes),
-                end,
-            ),
-            again=again,
-        ),
-        AtOnce(walk.graph, walk.services.worker),
+    commit = Commit(
+        dispatch=walk.dispatch,
+        artifact=artifact,
+        done=done,
+        children=walk.graph.children[walk.step.name],
+        base_head=base_head,
+        events=tuple(Event("step.note", data={"text": note}) for note in notes),
+        shown_head=shows_draft(walk.step, snapshot),
     )
-    return _after_commit(walk, result, end, summary)
+    ending = _ending(walk, snapshot, artifact, summary)
+    starter = AtOnce(walk.graph, walk.services.worker)
+    result = await walk.services.store.commit(ending.of(commit), starter)
+    while result.present is not None:  # edited by a person: merged with what stands there now, until it still does
+        versions = await walk.services.store.versions(walk.run.id, walk.step.name, walk.dispatch.item)
+        edits = Edits(walk.step, result.present, versions, walk.place)
+        merged = await bring_together(edits, artifact, read_values(walk.step, snapshot))
+        ending = replace(_ending(walk, snapshot, merged.merge.artifact, summary), merged=merged)
+        result = await walk.services.store.commit(ending.of(commit), starter)
+    return _after_commit(walk, result, ending, summary)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How a step is about to end: the event that says so, what is told, what its loop makes of the value, and what the
+    value was merged from."""
+
+    end: Event
+    notes: tuple[str, ...] = ()
+    again: Again | None = None
+    merged: Outcome | None = None
+
+    def of(self, commit: Commit) -> Commit:
+        """The commit that ends it so."""
+        told = tuple(Event("step.note", data={"text": note}) for note in self.notes)
+        if self.merged is None:
+            return replace(commit, events=(*commit.events, *told, self.end), again=self.again)
+        return replace(
+            commit,
+            artifact=self.merged.draft,
+            merge=self.merged.merge,
+            events=(*commit.events, *self.merged.events, *told, self.end),
+            again=self.again,
+        )
+
+
+def _ending(walk: Walk, snapshot: Snapshot, artifact: NewArtifact, summary: Mapping[str, Any]) -> _Ending:
+    """How a step ends that has come to this value."""
+    value = walk.step.contract.load(artifact.body) if walk.step.repeat is not None else None
+    visit = visited(walk.step, value, snapshot)
+    again, end = _after_visit(walk, visit, summary)
+    late = visit is not None and bool(visit.why) and again is None
+    notes = (f"accepted after {visit.number} visits, although {visit.why}",) if late and visit is not None else ()
+    return _Ending(end, notes, again)
 
 
 def _after_visit(walk: Walk, visit: Visit | None, summary: Mapping[str, Any]) -> tuple[Again | None, Event]:
@@ -470,17 +503,21 @@ def _told(error: ErrorRecord) -> dict[str, Any]:
     return {"code": error.code, "message": error.message, "hint": error.hint}
 
 
-def _after_commit(walk: Walk, result: CommitResult, end: Event, summary: Mapping[str, Any]) -> tuple[Dispatch, ...]:
+def _after_commit(
+    walk: Walk, result: CommitResult, ending: _Ending, summary: Mapping[str, Any]
+) -> tuple[Dispatch, ...]:
+    merged = ending.merged
+    if result.outcome not in ("fenced", "conflict"):
+        for note in (*ending.notes, *(merged.notes if merged else ())):
+            walk.emit("step.note", text=note)
     if result.outcome in ("again", "exhausted"):
-        walk.emit(end.kind, version=result.version, **end.data)
+        walk.emit(ending.end.kind, version=result.version, **ending.end.data)
     if result.outcome in ("committed", "moved"):
         walk.emit("step.done", version=result.version, **summary)
     if result.outcome == "moved":
         walk.emit("step.moved", inputs=list(result.moved), redo=bool(result.ready))
-    if result.outcome == "conflict":
-        walk.emit(
-            "step.waiting", code="edited_meanwhile", message=f"{walk.step.name} was edited while it ran", hint=None
-        )
+    if result.outcome == "conflict" and merged is not None and merged.merge.error is not None:
+        walk.emit("step.waiting", **_told(merged.merge.error))
     return result.ready
 
 

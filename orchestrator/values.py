@@ -63,7 +63,10 @@ class FactBasis:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactVersion:
-    """One version of a step's or input's value, without its body. `field_hashes` has one hash per top-level field."""
+    """One version of a step's or input's value, without its body. `field_hashes` has one hash per top-level field.
+
+    `parent_id` is the version it was made from; `merged_id` the draft that it takes in beside that (S07).
+    """
 
     id: str
     run_id: str
@@ -82,6 +85,7 @@ class ArtifactVersion:
     facts: Mapping[str, FactBasis] = field(default_factory=dict)
     guards: tuple[str, ...] = ()
     draft: bool = False
+    merged_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -530,8 +534,10 @@ class Again:
 class Commit:
     """The end of a step: everything of it lands in ONE transaction, or nothing does.
 
-    `children` are the steps that wait for this one; `base_head` is the head the attempt started from (S07). `again`
-    says that the version is not good yet.
+    `children` are the steps that wait for this one; `base_head` is the head the attempt started from (S07).
+    `shown_head`: that head was shown to the step as its current draft, so that what it made is a change of that, not
+    of what it had made itself before. `merge` is given where a person has edited: see `Present`. `again` says that the
+    version is not good yet.
     """
 
     dispatch: Dispatch
@@ -542,22 +548,48 @@ class Commit:
     used: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
     again: Again | None = None
+    shown_head: bool = False
+    merge: Merge | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What a draft has to be merged with: the `head` that a person has had a hand in, the `base` from which both that
+    and the draft set out (None where it is not there any more), and the pinned fields with who pinned them."""
+
+    head: Artifact
+    base: Artifact | None
+    pins: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What became of a draft and a person's version, and what it was decided on: another head, base or pins by then
+    and nothing is written. `artifact` is the merged value; with an `error` a person has to decide."""
+
+    head: str
+    base: str | None
+    pins: Mapping[str, str]
+    artifact: NewArtifact
+    error: ErrorRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
     """How a commit ended.
 
-    `committed`; `moved`: an input changed meanwhile, the version is stale at birth (S06); `conflict`: a person edited
-    this artifact meanwhile, the draft is kept but is not head (S07); `fenced`: this attempt is not ours any more;
-    `again`: another visit of its loop follows; `exhausted`: none does, and the step has failed with this version.
+    `committed`; `moved`: an input changed meanwhile, the version is stale at birth (S06); `edited`: a person has edited
+    this artifact, and nothing is written until the draft has been merged with what is `present` (S07); `conflict`: they
+    could not be merged, the draft is kept but is not head; `fenced`: this attempt is not ours any more; `again`: one
+    more visit of its loop follows; `exhausted`: none does, and the step has failed with this version.
     """
 
-    outcome: Literal["committed", "moved", "conflict", "fenced", "again", "exhausted"]
+    outcome: Literal["committed", "moved", "edited", "conflict", "fenced", "again", "exhausted"]
     version: int | None = None
     artifact_id: str | None = None
     ready: tuple[Dispatch, ...] = ()
     moved: tuple[str, ...] = ()
+    present: Present | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -599,6 +631,7 @@ class StepRow:
 
     `stale`: an input moved while it ran (S06); `defaulted`: an input that was left at its declared default. `accepted`:
     the manifests its head rests on, the newest first: that of a person's word on it, that of the attempt that made it.
+    `pins`: the fields that stay as they are when it runs again, with who said so.
     """
 
     name: str
@@ -622,6 +655,7 @@ class StepRow:
     stale: bool = False
     defaulted: bool = False
     accepted: tuple[Manifest, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

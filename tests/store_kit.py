@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -20,10 +21,12 @@ from orchestrator.values import (
     CommitResult,
     Dispatch,
     DoneCall,
+    ErrorRecord,
     Event,
     Item,
     Manifest,
     ManifestEntry,
+    Merge,
     NewArtifact,
     Prompt,
     ReadRecord,
@@ -37,6 +40,7 @@ from orchestrator.values import (
 from tests.database_kit import databases
 
 T = TypeVar("T")
+EDITED = ErrorRecord("edited_meanwhile", "edited by ana", None, 4)
 
 
 class TestClock:
@@ -156,6 +160,16 @@ async def reads_of(store: Store, run_id: str, *names: str) -> tuple[ReadRecord, 
         ReadRecord(name, found.version.id, found.version.version, None, found.version.sha256)
         for name, found in snapshot.artifacts.items()
     )
+
+
+async def commit_undecided(store: Store, commit: Commit) -> CommitResult:
+    """Commit what a person has edited meanwhile, and leave the decision to them, as the engine does."""
+    result = await store.commit(commit)
+    assert result.outcome == "edited"
+    assert result.present is not None
+    seen = result.present
+    merge = Merge(seen.head.version.id, seen.base.version.id if seen.base else None, seen.pins, commit.artifact)
+    return await store.commit(replace(commit, merge=replace(merge, error=EDITED)))
 
 
 async def finish(

@@ -89,6 +89,12 @@ class Walk:
         ran = self.dispatch.ran_us / 1e6
         return self.step.timeout - ran if ran < self.step.timeout else self.step.timeout
 
+    @property
+    def place(self) -> str:
+        """How people name what this dispatch makes: `12/tech-stack`."""
+        item = f"/{self.dispatch.item}" if self.dispatch.item else ""
+        return f"{self.run.number}/{self.step.name}{item}"
+
     def emit(self, kind: str, /, **data: Any) -> None:
         self.services.listener(Event(kind, self.step.name, self.dispatch.item, data))
 

@@ -50,6 +50,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "history": _entry("history", "history", "List the versions of an artifact: by whom, from what, what changed."),
     "edit": _entry("edit", "edit", "Replace an artifact by a new version."),
     "restore": _entry("restore", "restore", "Make an earlier version of an artifact the current one again."),
+    "pin": _entry("pin", "pin", "Keep fields of a step's value as they are when it runs again."),
     "import": _entry("import_", "import_", "Take a file as the new version of an input or a step's artifact."),
     "export": _entry("export", "export", "Write a run as a folder with a report, or one artifact as a file."),
     "revise": _entry("revise", "revise", "Have a finished step changed as you say: it goes on in its thread."),

@@ -61,7 +61,8 @@ async def read_history(store: Store, run: RunRow, step: str) -> History:
     if row.head is None:
         raise UsageError(f"{step} has no version yet", hint=f"orch show {run.number} says how far the run is.")
     versions = await store.versions(run.id, step)
-    return History(run.number, step, versions, row.head, await store.head_in(run.id, step))
+    waiting = row.draft.id if row.draft else None
+    return History(run.number, step, versions, row.head, await store.head_in(run.id, step), waiting)
 
 
 def _print(state: State, out: Console, history: History) -> None:
@@ -83,13 +84,20 @@ def _told(history: History, version: ArtifactVersion) -> str:
     parts = [
         version.created_at.astimezone().strftime("%Y-%m-%d %H:%M"),
         f"by {version.author} ({version.origin})",
-        f"from v{parent.version}" if parent else "made anew",
+        _made_of(parent, history.merged(version)),
         *([f"equal to v{equal.version}"] if equal else []),
         *([summary(changed)] if (changed := history.changed(version)) is not None else []),
-        *(["a draft that waits for a decision"] if version.draft else []),
+        *(["a draft that waits for a decision"] if version.id == history.waiting else []),
+        *(["a draft"] if version.draft and version.id != history.waiting else []),
         *([f"shared by run {', '.join(map(str, others))}"] if others else []),
     ]
     return visible(" · ".join(parts), one_line=True)
+
+
+def _made_of(parent: ArtifactVersion | None, draft: ArtifactVersion | None) -> str:
+    if parent is None:
+        return "made anew"
+    return f"from v{parent.version}" if draft is None else f"v{parent.version} merged with v{draft.version}"
 
 
 def summary(changed: FieldChanges) -> str:
@@ -113,5 +121,7 @@ def _print_blame(out: Console, history: History) -> None:
     width = name_width([*blamed])
     for field, version in blamed.items():
         when = version.created_at.astimezone().strftime("%Y-%m-%d %H:%M")
-        who = visible(f"v{version.version} by {version.author} ({version.origin}) · {when}", one_line=True)
+        both = " and ".join(f"v{one.version} by {one.author}" for one in history.mixed(version))
+        made = f"v{version.version} by {version.author} ({version.origin}){f', of {both}' if both else ''}"
+        who = visible(f"{made} · {when}", one_line=True)
         show(out, Text.assemble("  ", (f"{visible(field, one_line=True):<{width}}", "bold"), f"  {who}"))

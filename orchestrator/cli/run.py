@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
@@ -102,7 +102,13 @@ def start(desk: Desk, graph: Graph, options: RunOptions, *, ask: bool, hints: bo
 @click.option("--cap", metavar="USD", help="Raise (or set) the run's cap.")
 @click.option("--take-over", is_flag=True, help="Take the run from a process that still looks alive.")
 @click.option("--tool", "tools", metavar="CALL_ID=retry|done:JSON|tell", multiple=True, help="A tool in doubt.")
-@click.option("--settle", "settles", metavar="STEP=head|draft", multiple=True, help="Keep your edit or the draft.")
+@click.option(
+    "--settle",
+    "settles",
+    metavar="STEP=head|draft[:FIELD,…]",
+    multiple=True,
+    help="Keep the edit or the draft; with fields, in these conflicts only.",
+)
 @events_option
 def resume(
     state: State, reference: str, cap: str | None, take_over: bool, tools: tuple[str, ...], settles: tuple[str, ...]
@@ -256,15 +262,12 @@ def _decisions(tools: Sequence[str]) -> dict[str, str]:
     return decisions
 
 
-def _settles(settles: Sequence[str]) -> Mapping[str, Literal["head", "draft"]]:
-    settled: dict[str, Literal["head", "draft"]] = {}
+def _settles(settles: Sequence[str]) -> Mapping[str, str]:
+    from orchestrator.edits import answer
+
+    settled: dict[str, str] = {}
     for text in settles:
-        step, _, keep = text.partition("=")
-        if keep == "head":
-            settled[step] = "head"
-        elif keep == "draft":
-            settled[step] = "draft"
-        else:
-            hint = "Write --settle STEP=head (your edit) or STEP=draft (what the step made)."
-            raise UsageError(f'--settle "{text}" is no decision', hint=hint)
+        step, _, said = text.partition("=")
+        answer(step, said)
+        settled[step] = said
     return settled

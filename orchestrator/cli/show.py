@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.cli.conflicts import conflicts_of, documents, print_conflicts
 from orchestrator.cli.graph import graph_option, show_graph
 from orchestrator.cli.lines import Line, name_width, print_step
 from orchestrator.cli.options import State, command
@@ -20,6 +21,7 @@ from orchestrator.cli.outcome import (
     redo_from,
     stale_by_step,
 )
+from orchestrator.cli.pin import told
 from orchestrator.cli.refs import StepRef, run_ref, step_ref
 from orchestrator.cli.report import print_document
 from orchestrator.cli.selecting import select_option, selected_of_run
@@ -153,8 +155,10 @@ def _line(step: StepRow, label: str, reasons: Mapping[str, Sequence[str]], live:
     notes = [f"stale: {reason}" for reason in why] or (["stale"] if stale else [])
     if step.reasks:
         notes.append(f"re-asked {step.reasks} ×")
+    if step.pins:
+        notes.append(told(step.pins))
     if step.draft is not None:
-        notes.append(f"a draft (v{step.draft.version}) waits beside your edit: resume --settle {step.name}=head|draft")
+        notes.append(f"a draft (v{step.draft.version}) waits beside the edited version")
     if step.error is not None:
         notes += [step.error.message, *([f"hint: {step.error.hint}"] if step.error.hint else [])]
     if step.status in ("pending", "running", "ready", "skipped", "cancelled"):
@@ -180,8 +184,29 @@ async def _show_step(desk: Desk, store: Store, run: RunRow, ref: StepRef) -> Non
     graph = desk.known_graph(run)
     if desk.state.json:
         print_document(await artifact_json(store, run, artifact, graph))
-    else:
-        _print_artifact(run, artifact, contract_of(graph, artifact), await _read_by(store, artifact), graph)
+        return
+    _print_artifact(run, artifact, contract_of(graph, artifact), await _read_by(store, artifact), graph)
+    if ref.version is None:
+        await _print_decisions(desk, store, run, graph, ref.step)
+
+
+async def _print_decisions(desk: Desk, store: Store, run: RunRow, graph: Graph | None, step: str) -> None:
+    """What is pinned, and what waits to be decided between an edit and a draft."""
+    from rich.text import Text
+
+    row = next(row for row in await store.steps(run.id) if row.name == step and row.item is None)
+    out = console()
+    if row.pins:
+        put(out, f"  {told(row.pins)}")
+    if row.draft is None:
+        return
+    put(out, f"  a draft (v{row.draft.version}) waits beside this version")
+    if row.error is not None:
+        put(out, f"  {excerpt(row.error.message, 300)}")
+    print_conflicts(out, await conflicts_of(store, run, graph, step), row.draft.version)
+    resume = f"resume {run.number} --settle {step}"
+    for answer in ("head", "draft", "draft:FIELD,…"):
+        put(out, Text(f"  {desk.state.command(f'{resume}={answer}')}", style="dim"))
 
 
 async def artifact_json(store: Store, run: RunRow, artifact: Artifact, graph: Graph | None) -> dict[str, Any]:
@@ -190,6 +215,8 @@ async def artifact_json(store: Store, run: RunRow, artifact: Artifact, graph: Gr
 
     version = artifact.version
     contract = contract_of(graph, artifact)
+    row = next(row for row in await store.steps(run.id) if (row.name, row.item) == (version.step, version.item))
+    current = row.head is not None and row.head.id == version.id
     others = {other.id: other.version for other in await store.versions(run.id, version.step, version.item)}
     return artifact_document(
         artifact,
@@ -199,6 +226,8 @@ async def artifact_json(store: Store, run: RunRow, artifact: Artifact, graph: Gr
         not_for=contract.not_for if contract else (),
         parent=others.get(version.parent_id) if version.parent_id else None,
         read_by=await _read_by(store, artifact),
+        pins=row.pins,
+        conflicts=documents(await conflicts_of(store, run, graph, version.step)) if current else (),
     )
 
 

@@ -67,6 +67,14 @@ def build_context(
     )
 
 
+def shows_draft(step: StepNode, snapshot: Snapshot) -> bool:
+    """Whether a person's word on the version that stands is what the step was asked for with, and it was shown that: by
+    a draft among its blocks, or because its thread had ended with it. What it then makes is a change of that version.
+    """
+    redo = snapshot.redo
+    return redo is not None and redo.draft is not None and redo.mode == "follow_up" and step.kind == "llm"
+
+
 def _draft(step: StepNode, redo: Redo | None) -> tuple[Block, ...]:
     """The step's own version, where that is what is to be changed. A Python body looks at it by itself."""
     if redo is None or redo.draft is None or redo.mode not in ("follow_up", "repeat") or step.kind != "llm":

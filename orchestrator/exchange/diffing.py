@@ -182,16 +182,26 @@ def line_of(head: ArtifactVersion, versions: Iterable[ArtifactVersion]) -> tuple
 
 
 def blame(head: ArtifactVersion, versions: Iterable[ArtifactVersion]) -> Mapping[str, ArtifactVersion]:
-    """For each top-level field of the head, the version that last gave it its present value; `$` where it has none."""
-    line = line_of(head, versions)
-    if not head.field_hashes:
-        return {WHOLE: _oldest_alike([version.sha256 for version in line], line)}
-    return {
-        name: _oldest_alike([version.field_hashes.get(name) for version in line], line) for name in head.field_hashes
-    }
+    """For each top-level field of the head, the version that last gave it its present value; `$` where it has none.
+
+    In a version that a draft was merged into, what is neither its parent's nor the draft's is its own.
+    """
+    by_id = {version.id: version for version in versions}
+    names = list(head.field_hashes) or [WHOLE]
+    return {name: _origin(head, by_id, name) for name in names}
 
 
-def _oldest_alike(hashes: Sequence[str | None], line: Sequence[ArtifactVersion]) -> ArtifactVersion:
-    """The last of the line that has the head's hash without a break."""
-    alike = next((place for place, found in enumerate(hashes) if found != hashes[0]), len(line))
-    return line[alike - 1]
+def _origin(version: ArtifactVersion, by_id: Mapping[str, ArtifactVersion], name: str) -> ArtifactVersion:
+    """The first of the line that has this version's value, without a break, down to either of what was merged."""
+
+    def value(one: ArtifactVersion) -> str | None:
+        return one.sha256 if name == WHOLE else one.field_hashes.get(name)
+
+    seen = {version.id}
+    while True:
+        before = [by_id.get(parent or "") for parent in (version.parent_id, version.merged_id)]
+        alike = next((one for one in before if one and one.id not in seen and value(one) == value(version)), None)
+        if alike is None:
+            return version
+        seen.add(alike.id)
+        version = alike

@@ -1,21 +1,25 @@
-"""What people say about a step: which of two versions stands, what became of a tool, and a version of their own."""
+"""What people say about a step: which of two versions stands, what stays pinned, what became of a tool, and a version
+of their own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from orchestrator.errors import UsageError
 from orchestrator.store import artifacts, json_text, runs
 from orchestrator.store.claims import Asked, new_attempt
-from orchestrator.store.commits import ATTEMPT, SET_STATE, accept, named_step, pass_locked
+from orchestrator.store.commits import ATTEMPT, SET_STATE, Step, accept, named_step, pass_locked
 from orchestrator.store.content import put
-from orchestrator.store.records import Claim, Kept, ToolDecision
+from orchestrator.store.merging import pins, present
+from orchestrator.store.records import Claim, Kept, ToolDecision, Undecided
 from orchestrator.store.sql import Sql, Tx
-from orchestrator.values import ArtifactVersion, Dispatch, Event, NewArtifact
+from orchestrator.values import ArtifactVersion, Dispatch, Event, Merge, NewArtifact
 
 CHANGED_MEANWHILE: Final = "changed_meanwhile"
 _UNDRAFT = Sql("UPDATE artifact SET draft = 0 WHERE id = :artifact AND {scope}")
 _RESTS_ON = Sql("UPDATE step SET basis_id = :attempt WHERE id = :step AND {scope}")
+_PIN = Sql("UPDATE step SET pins = :pins WHERE id = :step AND {scope}")
 _TOOLS = Sql(
     "SELECT t.id, a.id FROM step s JOIN attempt a ON a.id = s.attempt_id JOIN thread h ON h.attempt_id = a.id"
     " JOIN call c ON c.thread_id = h.id JOIN tool_call t ON t.call_id = c.id WHERE s.run_id = :run"
@@ -55,24 +59,111 @@ def keep(tx: Tx, run_id: str, kept: Kept) -> tuple[Dispatch, ...]:
     return ready
 
 
-def settle(tx: Tx, run_id: str, name: str, keep: Literal["head", "draft"]) -> tuple[Dispatch, ...]:
-    """Answer a conflict (S07): the draft becomes the head, or the head stays. Either way the step has succeeded."""
-    runs.lock(tx, run_id)
-    step = named_step(tx, run_id, name, None)
+def settle(
+    tx: Tx, run_id: str, name: str, item: str | None, keep: Literal["head", "draft"], merge: Merge | None, by: str
+) -> tuple[Dispatch, ...]:
+    """Answer a conflict (S07): the draft becomes the head, or the head stays, or both were brought together by a person
+    (`merge`). In each case the step has succeeded. Raises UsageError where nothing waits, or something has changed."""
+    locked = runs.lock(tx, run_id, 1)
+    step = named_step(tx, run_id, name, item)
+    dispatch = _waiting(tx, run_id, step)
+    draft = artifacts.version_by_id(tx, step.draft_id or "")
+    if merge is not None and (merge.head, merge.base, merge.pins) != (step.head_id, draft.parent_id, pins(step)):
+        raise _changed(f"{name} changed meanwhile; nothing was decided", "look at it again, and decide")
+    head, version = _settled(tx, run_id, step, keep, merge)
+    runs.write_events(tx, run_id, locked, [_told(keep, by, version, draft.version)], dispatch)
+    moved = () if head == step.head_id else artifacts.moved(tx, run_id, dispatch.attempt_id)
+    return _end_wait(tx, dispatch, step, head, max(version, step.last_version), moved)
+
+
+def _waiting(tx: Tx, run_id: str, step: Step) -> Dispatch:
+    """The attempt whose draft waits for a decision. Raises UsageError where none does."""
     if step.draft_id is None or step.attempt_id is None:
-        raise UsageError(f"{name} has no draft that waits for a decision", hint="`orch show RUN` shows what waits")
-    _, number, token, redo, *asked = tx.all(ATTEMPT, attempt=step.attempt_id)[0]
-    dispatch = Dispatch(run_id, name, None, step.attempt_id, number, token)
-    tx.run(SET_STATE, attempt=step.attempt_id, state="succeeded", error=None)
-    moved: tuple[str, ...] = ()
-    if keep == "draft":
-        tx.run(_UNDRAFT, artifact=step.draft_id)
-        moved = artifacts.moved(tx, run_id, step.attempt_id)
-    head = step.draft_id if keep == "draft" else step.head_id
-    if head is None:
-        raise UsageError(f"{name} has no version besides its draft", hint="keep the draft")
+        raise UsageError(f"{step.name} has no draft that waits for a decision", hint="`orch show RUN` shows what waits")
+    _, number, token, *_ = tx.all(ATTEMPT, attempt=step.attempt_id)[0]
+    return Dispatch(run_id, step.name, step.item or None, step.attempt_id, number, token)
+
+
+def _settled(tx: Tx, run_id: str, step: Step, keep: Literal["head", "draft"], merge: Merge | None) -> tuple[str, int]:
+    """The version that stands from now on, and its number."""
+    assert step.draft_id is not None
+    draft = artifacts.version_by_id(tx, step.draft_id)
+    head = artifacts.version_by_id(tx, step.head_id) if step.head_id else None
+    if merge is not None and head is not None and not artifacts.is_body_of(tx, merge.artifact, draft):
+        if artifacts.is_body_of(tx, merge.artifact, head):
+            return head.id, head.version
+        version, name, item = step.next_version, step.name, step.item
+        new = artifacts.write(
+            tx, run_id, name, item, version, merge.artifact, head.id, step.attempt_id, merged_id=draft.id
+        )
+        return new, version
+    if merge is None and keep == "head":
+        if head is None:
+            raise UsageError(f"{step.name} has no version besides its draft", hint="keep the draft")
+        return head.id, head.version
+    tx.run(_UNDRAFT, artifact=draft.id)
+    return draft.id, draft.version
+
+
+def _told(kept: str, by: str, version: int, draft: int) -> Event:
+    return Event("step.settled", data={"kept": kept, "by": by, "version": version, "draft": draft})
+
+
+def _end_wait(
+    tx: Tx, dispatch: Dispatch, step: Step, head: str, version: int, moved: tuple[str, ...]
+) -> tuple[Dispatch, ...]:
+    *_, redo, mode, round_, message_id = tx.all(ATTEMPT, attempt=dispatch.attempt_id)[0]
+    tx.run(SET_STATE, attempt=dispatch.attempt_id, state="succeeded", error=None)
     children = json_text.load(step.children)
-    return accept(tx, dispatch, step, head, step.last_version, moved, children, redo, Asked(*asked))
+    asked = Asked(mode, round_, message_id)
+    return accept(tx, dispatch, step, head, version, moved, children, redo, asked, made=step.draft_id)
+
+
+def _changed(message: str, hint: str) -> UsageError:
+    return UsageError(message, hint=hint, code=CHANGED_MEANWHILE)
+
+
+def undecided(tx: Tx, run_id: str, name: str, item: str | None) -> Undecided:
+    """A draft that waits, and what it is to be merged with. Raises UsageError where none waits."""
+    step = named_step(tx, run_id, name, item)
+    _waiting(tx, run_id, step)
+    draft = artifacts.with_body(tx, step.draft_id or "")
+    return Undecided(present(tx, step, draft.version.parent_id), draft)
+
+
+def pin(tx: Tx, run_id: str, name: str, item: str | None, fields: Sequence[str], by: str) -> Mapping[str, str]:
+    """Keep these fields as they are whenever the step runs again; the pins it then has. Raises UsageError where it has
+    no version yet."""
+    runs.lock(tx, run_id)
+    step = named_step(tx, run_id, name, item)
+    if step.standing is None:
+        raise UsageError(f"{name} has no version yet", hint="what a step has made can be pinned")
+    before = pins(step)
+    return _pinned(tx, run_id, step, before, {**dict.fromkeys(fields, by), **before}, by)
+
+
+def unpin(tx: Tx, run_id: str, name: str, item: str | None, fields: Sequence[str], by: str) -> Mapping[str, str]:
+    """Let these fields, or all where none is named, change again; the pins that are left. Raises UsageError for a field
+    that is not pinned."""
+    runs.lock(tx, run_id)
+    step = named_step(tx, run_id, name, item)
+    before = pins(step)
+    for field in fields or before:
+        if field not in before:
+            raise UsageError(f"{name} has no pin on {field}", hint=f"pinned: {', '.join(before) or 'nothing'}")
+    after = {field: who for field, who in before.items() if fields and field not in fields}
+    return _pinned(tx, run_id, step, before, after, by)
+
+
+def _pinned(
+    tx: Tx, run_id: str, step: Step, before: Mapping[str, str], after: Mapping[str, str], by: str
+) -> Mapping[str, str]:
+    if before != after:
+        tx.run(_PIN, step=step.id, pins=json_text.dump(after))
+        data = {"by": by, "added": [*(after.keys() - before.keys())], "removed": [*(before.keys() - after.keys())]}
+        event = Event("step.pinned", step.name, step.item or None, data)
+        runs.write_events(tx, run_id, runs.lock(tx, run_id, 1), [event])
+    return after
 
 
 def decide_tool(tx: Tx, run_id: str, tool_id: str, decision: ToolDecision, output: str | None) -> None:
@@ -128,4 +219,11 @@ def edit(tx: Tx, run_id: str, name: str, item: str | None, base_version: int, ne
             hint="look at the newer version and edit that",
             code=CHANGED_MEANWHILE,
         )
-    return artifacts.edited(tx, run_id, step.id, step.next_version, head, new)
+    made = artifacts.edited(tx, run_id, step.id, step.next_version, head, new)
+    if step.draft_id is not None and made.id != head.id:
+        # Whoever edits beside a draft has decided: their version stands, the draft stays in the history.
+        dispatch, draft = _waiting(tx, run_id, step), artifacts.version_by_id(tx, step.draft_id)
+        told = _told("edit", new.author, made.version, draft.version)
+        runs.write_events(tx, run_id, runs.lock(tx, run_id, 1), [told], dispatch)
+        _end_wait(tx, dispatch, step, made.id, made.version, ())
+    return made

@@ -19,13 +19,14 @@ from orchestrator.values import Artifact, ArtifactVersion, NewArtifact
 _INSERT = insert(
     "artifact",
     "id run_id step item type version content size author origin parent_id attempt_id sensitivity field_hashes facts"
-    " guards draft created_at",
+    " guards draft merged_id created_at",
 )
 COLUMNS: Final = (
     "a.id, a.run_id, a.step, a.item, a.type, a.version, a.content, a.size, a.author, a.origin, a.created_at,"
-    " a.parent_id, a.sensitivity, a.field_hashes, a.facts, a.guards, a.draft"
+    " a.parent_id, a.sensitivity, a.field_hashes, a.facts, a.guards, a.draft,"
+    " a.merged_id"
 )
-COLUMN_COUNT: Final = 17
+COLUMN_COUNT: Final = 18
 _BY_ID = Sql(f"SELECT {COLUMNS} FROM artifact a WHERE a.id = :id AND {{scope:a}}")
 _WITH_BODY = Sql(
     f"SELECT {COLUMNS}, c.body FROM artifact a JOIN content c ON c.sha256 = a.content"
@@ -34,10 +35,10 @@ _WITH_BODY = Sql(
 _CHAIN: Final = """
 WITH RECURSIVE chain (id) AS (
     SELECT a.id FROM artifact a WHERE a.run_id = :run AND a.step = :step AND a.item = :item AND {scope:a}
-    UNION SELECT s.head_id FROM step s
-        WHERE s.run_id = :run AND s.name = :step AND s.item = :item AND s.head_id IS NOT NULL AND {scope:s}
-    UNION SELECT a.parent_id FROM artifact a JOIN chain ON chain.id = a.id
-        WHERE a.parent_id IS NOT NULL AND {scope:a}
+    UNION SELECT a.id FROM step s JOIN artifact a ON a.id IN (s.head_id, s.made_id, s.carried_id)
+        WHERE s.run_id = :run AND s.name = :step AND s.item = :item AND {scope:s} AND {scope:a}
+    UNION SELECT p.id FROM chain JOIN artifact a ON a.id = chain.id
+        JOIN artifact p ON p.id IN (a.parent_id, a.merged_id) WHERE {scope:a} AND {scope:p}
 )
 """
 _HISTORY = Sql(
@@ -68,7 +69,7 @@ _MADE_BY = Sql("SELECT attempt_id FROM artifact WHERE id = :id AND {scope}")
 def version_row(row: Row) -> ArtifactVersion:
     """A version from the columns of `COLUMNS`."""
     id_, run_id, step, item, type_, version, content, size, author, origin, created_at, parent_id, *rest = row
-    sensitivity, field_hashes, facts, guards, draft = rest
+    sensitivity, field_hashes, facts, guards, draft, merged_id = rest
     return ArtifactVersion(
         id=id_,
         run_id=run_id,
@@ -87,6 +88,7 @@ def version_row(row: Row) -> ArtifactVersion:
         facts=json_text.load_facts(facts),
         guards=tuple(json_text.load(guards)),
         draft=bool(draft),
+        merged_id=merged_id,
     )
 
 
@@ -101,8 +103,9 @@ def write(
     attempt_id: str | None,
     *,
     draft: bool = False,
+    merged_id: str | None = None,
 ) -> str:
-    """Store a version with its body; its id."""
+    """Store a version with its body; its id. `merged_id` is the draft that it takes in beside its parent."""
     bodies = Bodies(tx)
     content = bodies.add(new.body)
     size = bodies.size(content)
@@ -127,6 +130,7 @@ def write(
         facts=json_text.dump_facts(new.facts),
         guards=json_text.dump(new.guards),
         draft=int(draft),
+        merged_id=merged_id,
         created_at=tx.now,
     )
     return artifact_id
@@ -134,12 +138,25 @@ def write(
 
 def edited(tx: Tx, run_id: str, step_id: str, version: int, head: ArtifactVersion, new: NewArtifact) -> ArtifactVersion:
     """A person's version after `head`; equal bytes make none (S29)."""
-    if sha256(tx.scrubber.body(new.body)) == head.sha256:
+    if is_body_of(tx, new, head):
         return head
     made_by = tx.all(_MADE_BY, id=head.id)[0][0]
     artifact_id = write(tx, run_id, head.step, head.item or "", version, new, head.id, made_by)
     tx.run(_EDITED, step=step_id, head=artifact_id, version=version)
     return version_by_id(tx, artifact_id)
+
+
+def with_body(tx: Tx, artifact_id: str) -> Artifact:
+    """Raises UsageError for an artifact that is not of this scope."""
+    row = tx.one(_WITH_BODY, id=artifact_id)
+    if row is None:
+        raise UsageError(f"artifact {artifact_id} not found")
+    return Artifact(version_row(row[:COLUMN_COUNT]), bytes(row[COLUMN_COUNT]))
+
+
+def is_body_of(tx: Tx, new: NewArtifact, version: ArtifactVersion) -> bool:
+    """Whether a version has these very bytes, as they would be stored."""
+    return sha256(tx.scrubber.body(new.body)) == version.sha256
 
 
 def version_by_id(tx: Tx, artifact_id: str) -> ArtifactVersion:
@@ -189,11 +206,10 @@ def find(tx: Tx, run_id: str, step: str, item: str | None, version: int | None) 
     if heads is None:
         raise UsageError(f"{step} not found in this run", hint="`orch show RUN` lists the steps of a run")
     wanted = heads[0] if version is None else _numbered(tx, run_id, step, item, version)
-    row = wanted and tx.one(_WITH_BODY, id=wanted)
-    if not row:
+    if not wanted:
         which = "no version yet" if version is None else f"no version {version}"
         raise UsageError(f"{step} has {which}", hint="`orch show RUN` lists the versions there are")
-    return Artifact(version_row(row[:COLUMN_COUNT]), bytes(row[COLUMN_COUNT]))
+    return with_body(tx, wanted)
 
 
 def _numbered(tx: Tx, run_id: str, step: str, item: str | None, version: int) -> str | None:

@@ -2,7 +2,7 @@
 
 Everything that follows from the end stands in the same transaction: the version, the new head, the children that may
 now run. Between claim and commit somebody may have edited: an input (then the new version is stale at birth and its
-readers are not dispatched, S06), or this very artifact (then the version is a draft beside the person's head, S07).
+readers are not dispatched, S06), or this very artifact (then the two versions are merged, or both are kept, S07).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Literal
 from orchestrator.errors import UsageError
 from orchestrator.store import artifacts, calls, json_text, runs
 from orchestrator.store.claims import ORDINARY, Asked, new_attempt, write_reads
-from orchestrator.store.records import Claim, Fenced, Starter
+from orchestrator.store.merging import New, is_decided, present, versions
+from orchestrator.store.records import Claim, Edited, Fenced, Starter
 from orchestrator.store.sql import Sql, Tx
 from orchestrator.values import Again, AttemptState, Commit, CommitResult, Dispatch, DoneCall, ErrorRecord, Event
 
@@ -30,6 +31,7 @@ SET_STATE = Sql("UPDATE attempt SET state = :state, error = :error WHERE id = :a
 _STEP = Sql(
     """
 SELECT s.id, s.name, s.item, s.head_id, s.released, s.last_version, s.children, s.draft_id, s.attempt_id,
+    s.made_id, s.carried_id, s.pins,
     (SELECT MAX(a.version) FROM artifact a WHERE a.run_id = s.run_id AND a.step = s.name AND a.item = s.item
         AND {scope:a})
 FROM step s WHERE {scope:s} AND
@@ -38,17 +40,22 @@ FROM step s WHERE {scope:s} AND
 )
 _STEP_BY_NAME = Sql(_STEP.text.replace("s.id = :step", "s.run_id = :run AND s.name = :name AND s.item = :item"))
 _NEW_HEAD = Sql(
-    "UPDATE step SET head_id = :head, draft_id = NULL, basis_id = :basis, last_version = :version, stale = :stale,"
-    " due = 0, released = :released WHERE id = :step AND {scope}"
+    "UPDATE step SET head_id = :head, made_id = :made, draft_id = NULL, carried_id = NULL, basis_id = :basis,"
+    " last_version = :version, stale = :stale, due = 0, released = :released WHERE id = :step AND {scope}"
 )
-_NEW_DRAFT = Sql("UPDATE step SET draft_id = :draft, last_version = :version WHERE id = :step AND {scope}")
+_NEW_DRAFT = Sql(
+    "UPDATE step SET draft_id = :draft, head_id = COALESCE(head_id, carried_id), carried_id = NULL,"
+    " last_version = :version WHERE id = :step AND {scope}"
+)
 _NOTED = Sql(
     "UPDATE attempt SET manifest = :manifest, inputs_hash = :inputs_hash, base_head = :base"
     " WHERE id = :attempt AND {scope}"
 )
 _KEPT = Sql("UPDATE step SET stale = 0, due = 0, released = 1 WHERE id = :step AND {scope}")
 _SKIPPED = Sql(
-    "UPDATE step SET head_id = NULL, stale = 0, due = 0, released = 1, basis_id = :attempt WHERE id = :step AND {scope}"
+    "UPDATE step SET head_id = NULL, stale = 0, due = 0, released = 1, basis_id = :attempt,"
+    " carried_id = CASE WHEN head_id <> COALESCE(made_id, '') OR pins <> '{}' THEN head_id ELSE carried_id END"
+    " WHERE id = :step AND {scope}"
 )
 _RELEASE = Sql(
     "UPDATE step SET unmet = unmet - 1 WHERE run_id = :run AND name = :name AND {scope}"
@@ -97,12 +104,20 @@ class Step:
     children: str
     draft_id: str | None
     attempt_id: str | None
+    made_id: str | None
+    carried_id: str | None
+    pins: str
     newest: int | None
 
     @property
     def next_version(self) -> int:
         """One after the last, also where a version was added past this counter."""
         return max(self.last_version, self.newest or 0) + 1
+
+    @property
+    def standing(self) -> str | None:
+        """The version that what is made now is held against: the head, or the one carried over from the parent run."""
+        return self.head_id or self.carried_id
 
 
 def _step(tx: Tx, step_id: str) -> Step:
@@ -118,7 +133,8 @@ def named_step(tx: Tx, run_id: str, step: str, item: str | None) -> Step:
 
 
 def commit(tx: Tx, commit: Commit, starter: Starter | None) -> CommitResult:
-    """The end of a step, whichever of the outcomes it has, and the beginning of what follows. Raises Fenced."""
+    """The end of a step, whichever of the outcomes it has, and the beginning of what follows. Raises Fenced, and Edited
+    where the version has to be merged with a person's first."""
     dispatch = commit.dispatch
     locked = runs.lock(tx, dispatch.run_id, len(commit.events))
     refused = commit.again.error if commit.again is not None else None
@@ -127,26 +143,37 @@ def commit(tx: Tx, commit: Commit, starter: Starter | None) -> CommitResult:
         calls.write_done(tx, dispatch, commit.done)
     runs.write_events(tx, dispatch.run_id, locked, commit.events, dispatch)
     step = _step(tx, ended.step_id)
-    if step.head_id != ended.base_head or step.head_id != commit.base_head:
-        return _conflict(tx, commit, step)
-    version = step.next_version
-    artifact_id = artifacts.write(
-        tx, dispatch.run_id, step.name, step.item, version, commit.artifact, step.head_id, dispatch.attempt_id
-    )
+    base = ended.base_head if commit.shown_head else step.made_id
+    if not is_decided(commit, step, ended.base_head, base):
+        raise Edited(present(tx, step, base))
+    if commit.merge is not None and commit.merge.error is not None:
+        return _conflict(tx, commit, step, commit.merge.error)
+    new = versions(tx, commit, step)
     moved = artifacts.moved(tx, dispatch.run_id, dispatch.attempt_id)
     if commit.again is not None:
-        return _not_good_yet(tx, dispatch, step, artifact_id, version, ended, commit.again, moved)
+        return _not_good_yet(tx, dispatch, step, new, ended, commit.again, moved)
     starter = starter if locked.status == "running" else None
-    ready = accept(tx, dispatch, step, artifact_id, version, moved, commit.children, ended.redo, ended.asked, starter)
-    return CommitResult("moved" if moved else "committed", version, artifact_id, ready, moved)
+    ready = accept(
+        tx,
+        dispatch,
+        step,
+        new.head,
+        new.last,
+        moved,
+        commit.children,
+        ended.redo,
+        ended.asked,
+        starter,
+        made=new.made,
+    )
+    return CommitResult("moved" if moved else "committed", new.version, new.head, ready, moved)
 
 
 def _not_good_yet(
     tx: Tx,
     dispatch: Dispatch,
     step: Step,
-    artifact_id: str,
-    version: int,
+    new: New,
     ended: _Ended,
     again: Again,
     moved: tuple[str, ...],
@@ -155,42 +182,29 @@ def _not_good_yet(
     tx.run(
         _NEW_HEAD,
         step=step.id,
-        head=artifact_id,
+        head=new.head,
+        made=new.made,
         basis=dispatch.attempt_id,
-        version=version,
+        version=max(new.last, step.last_version),
         stale=int(bool(moved) and again.error is not None),
         released=step.released,
     )
     if again.error is not None:
-        return CommitResult("exhausted", version, artifact_id)
+        return CommitResult("exhausted", new.version, new.head)
     asked = Asked("repeat", again.round, ended.asked.message_id)
     number = dispatch.number + 1
     next_one = new_attempt(tx, dispatch.run_id, step.id, step.name, step.item, number, redo=ended.redo, asked=asked)
-    return CommitResult("again", version, artifact_id, (next_one,))
+    return CommitResult("again", new.version, new.head, (next_one,))
 
 
-def _conflict(tx: Tx, commit: Commit, step: Step) -> CommitResult:
-    """Somebody changed this artifact since the attempt began: theirs stays, ours waits beside it (S07)."""
-    dispatch = commit.dispatch
-    version = step.next_version
+def _conflict(tx: Tx, commit: Commit, step: Step, error: ErrorRecord) -> CommitResult:
+    """What a person has put there and what was made cannot both stand: theirs does, ours waits beside it (S07)."""
+    dispatch, version = commit.dispatch, step.next_version
+    base = commit.merge.base if commit.merge is not None else None
     draft = artifacts.write(
-        tx,
-        dispatch.run_id,
-        step.name,
-        step.item,
-        version,
-        commit.artifact,
-        commit.base_head,
-        dispatch.attempt_id,
-        draft=True,
+        tx, dispatch.run_id, step.name, step.item, version, commit.artifact, base, dispatch.attempt_id, draft=True
     )
     tx.run(_NEW_DRAFT, step=step.id, draft=draft, version=version)
-    error = ErrorRecord(
-        "edited_meanwhile",
-        f"{step.name} was edited while it was being made; the new version is kept as a draft",
-        "choose one: keep the edited version, or take the draft",
-        4,
-    )
     tx.run(SET_STATE, attempt=dispatch.attempt_id, state="waiting", error=json_text.dump_error(error))
     runs.append_event(tx, dispatch, Event("step.waiting", data={"code": error.code, "message": error.message}))
     return CommitResult("conflict", version, draft)
@@ -207,12 +221,18 @@ def accept(
     redo: int,
     asked: Asked = ORDINARY,
     starter: Starter | None = None,
+    *,
+    made: str | None = None,
 ) -> tuple[Dispatch, ...]:
-    """Make a version the head, and dispatch what follows from that: the children, or once more this step itself."""
+    """Make a version the head, and dispatch what follows from that: the children, or once more this step itself.
+
+    `made` is what the step itself made, where the head is a merge of that with a person's version.
+    """
     tx.run(
         _NEW_HEAD,
         step=step.id,
         head=head,
+        made=made or head,
         basis=dispatch.attempt_id,
         version=max(version, step.last_version),
         stale=int(bool(moved)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import UsageError
@@ -25,9 +26,13 @@ _RUN = insert(
 _BUDGET = insert("budget", "run_id cap_usd")
 STEP = insert(
     "step",
-    "id run_id name item kind position children unmet released defaulted last_version attempt_id basis_id head_id",
+    "id run_id name item kind position children unmet released defaulted last_version attempt_id basis_id head_id"
+    " made_id carried_id pins",
 )
-_PARENT_STEPS = Sql("SELECT s.name, s.item, s.head_id, s.basis_id FROM step s WHERE s.run_id = :run AND {scope:s}")
+_PARENT_STEPS = Sql(
+    "SELECT s.name, s.item, s.head_id, s.basis_id, s.made_id, s.carried_id, s.pins FROM step s"
+    " WHERE s.run_id = :run AND {scope:s}"
+)
 
 
 def create(tx: Tx, new: NewRun, worker: str, starter: Starter | None) -> tuple[RunRow, tuple[Dispatch, ...]]:
@@ -68,12 +73,12 @@ def _steps(tx: Tx, run_id: str, new: NewRun) -> list[NewAttempt]:
     listed = {step.name for step in new.steps}
     inputs = [NewStep(name, None, "input", -1) for name in new.inputs if name not in listed]
     steps = (*inputs, *(pins.pinned(tx, run_id, step) for step in new.steps))
-    basis = _bases(tx, new)
+    parents = _parents(tx, new)
     met = {step.name for step in steps if step.kind == "input" or step.head}
     rows, ready = [], []
     for step, row in zip(steps, rows_of(tx, run_id, steps, met), strict=True):
         row["defaulted"] = int(step.name in new.defaulted)
-        row["basis_id"] = basis.get((step.name, step.item or "", step.head))
+        row.update(_inherited(step, parents.get((step.name, step.item or ""))))
         if step.kind == "input" and row["head_id"] is None and step.name in new.inputs:
             row["head_id"] = artifacts.write(tx, run_id, step.name, "", 1, new.inputs[step.name], None, None)
             row["last_version"] = 1
@@ -104,6 +109,9 @@ def rows_of(tx: Tx, run_id: str, steps: Sequence[NewStep], met: set[str]) -> lis
             "attempt_id": None,
             "basis_id": None,
             "head_id": artifacts.version_by_id(tx, step.head).id if step.head else None,
+            "made_id": None,
+            "carried_id": None,
+            "pins": "{}",
         }
         for step in steps
     ]
@@ -122,8 +130,32 @@ def children_of(steps: Sequence[NewStep]) -> dict[str, list[str]]:
     return found
 
 
-def _bases(tx: Tx, new: NewRun) -> dict[tuple[str, str, str | None], str | None]:
-    """For heads shared from the parent run: the attempts whose manifests they rest on."""
+@dataclass(frozen=True, slots=True)
+class _Parent:
+    """A step of the parent run, as far as a child takes over from it."""
+
+    head_id: str | None
+    basis_id: str | None
+    made_id: str | None
+    carried_id: str | None
+    pins: str
+
+
+def _parents(tx: Tx, new: NewRun) -> dict[tuple[str, str], _Parent]:
     if new.parent_id is None:
         return {}
-    return {(name, item, head): basis for name, item, head, basis in tx.all(_PARENT_STEPS, run=new.parent_id)}
+    return {(name, item): _Parent(*row) for name, item, *row in tx.all(_PARENT_STEPS, run=new.parent_id)}
+
+
+def _inherited(step: NewStep, parent: _Parent | None) -> dict[str, Any]:
+    """What a step has from the parent run: with a shared head, what that rests on; for a step that runs again, what a
+    person has put there, to be merged with what will be made (S07). Pins always."""
+    if parent is None or step.kind == "input":
+        return {}
+    if step.head is not None:
+        same = step.head == parent.head_id
+        rests_on = {"basis_id": parent.basis_id, "made_id": parent.made_id} if same else {}
+        return {**rests_on, "pins": parent.pins}
+    edited = parent.head_id if parent.head_id != parent.made_id or json_text.load(parent.pins) else None
+    carried = edited or parent.carried_id
+    return {"carried_id": carried, "made_id": parent.made_id if carried else None, "pins": parent.pins}

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 from orchestrator.errors import UsageError
 from orchestrator.values import (
+    Artifact,
     AttemptState,
     CallRow,
     Dispatch,
@@ -24,6 +25,7 @@ from orchestrator.values import (
     Mode,
     NewArtifact,
     Pin,
+    Present,
     Prompt,
     ReadRecord,
     RunKind,
@@ -41,6 +43,22 @@ ToolDecision = Literal["retry", "done", "tell"]
 
 class Fenced(Exception):
     """This attempt is not ours any more (taken over, cancelled, or already ended): stop quietly, write nothing."""
+
+
+class Edited(Exception):
+    """A person has edited what this attempt has made anew: nothing is written until both have been merged (S07)."""
+
+    def __init__(self, present: Present) -> None:
+        super().__init__("edited by a person")
+        self.present = present
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A draft that waits for a person's decision, and what it could not be merged with (S07)."""
+
+    present: Present
+    draft: Artifact
 
 
 class RunBusy(UsageError):

@@ -28,10 +28,14 @@ _PAIRS: Final = (
     "SELECT r.id, r.parent_id FROM run r WHERE r.parent_id IS NOT NULL AND {scope:r}",
     *(
         f"SELECT s.run_id, a.run_id FROM step s JOIN artifact a ON a.id = s.{column} WHERE {{scope:s}} AND {{scope:a}}"
-        for column in ("head_id", "draft_id")
+        for column in ("head_id", "draft_id", "made_id", "carried_id")
     ),
     f"SELECT s.run_id, o.run_id FROM step s {_OTHER.format(attempt='s.basis_id')} WHERE {{scope:s}} AND {_OTHERS}",
-    "SELECT a.run_id, b.run_id FROM artifact a JOIN artifact b ON b.id = a.parent_id WHERE {scope:a} AND {scope:b}",
+    *(
+        f"SELECT a.run_id, b.run_id FROM artifact a JOIN artifact b ON b.id = a.{column}"
+        " WHERE {scope:a} AND {scope:b}"
+        for column in ("parent_id", "merged_id")
+    ),
     f"SELECT a.run_id, o.run_id FROM artifact a {_OTHER.format(attempt='a.attempt_id')}"
     f" WHERE {{scope:a}} AND {_OTHERS}",
     f"SELECT s.run_id, a.run_id FROM read d {_OF_ATTEMPT.format(attempt='d.attempt_id')}"
@@ -63,7 +67,8 @@ _CALLS: Final = (
 _REMOVE: Final = tuple(
     Sql(statement)
     for statement in (
-        "UPDATE step SET head_id = NULL, draft_id = NULL, attempt_id = NULL WHERE run_id = :run AND {scope}",
+        "UPDATE step SET head_id = NULL, draft_id = NULL, made_id = NULL, carried_id = NULL, attempt_id = NULL"
+        " WHERE run_id = :run AND {scope}",
         f"DELETE FROM tool_call WHERE call_id IN {_CALLS} AND {{scope}}",
         f"DELETE FROM call WHERE thread_id IN {_THREADS} AND {{scope}}",
         f"DELETE FROM block WHERE thread_id IN {_THREADS} AND {{scope}}",
@@ -72,7 +77,7 @@ _REMOVE: Final = tuple(
         f"DELETE FROM read WHERE attempt_id IN {_ATTEMPTS} AND {{scope}}",
         f"DELETE FROM effect WHERE attempt_id IN {_ATTEMPTS} AND {{scope}}",
         f"DELETE FROM attempt WHERE step_id IN {_STEPS} AND {{scope}}",
-        "UPDATE artifact SET parent_id = NULL WHERE run_id = :run AND {scope}",
+        "UPDATE artifact SET parent_id = NULL, merged_id = NULL WHERE run_id = :run AND {scope}",
         "DELETE FROM artifact WHERE run_id = :run AND {scope}",
         "DELETE FROM step WHERE run_id = :run AND {scope}",
         "DELETE FROM event WHERE run_id = :run AND {scope}",

@@ -48,6 +48,7 @@ from orchestrator.store.records import (
     AdoptPlan,
     AttemptRow,
     Claim,
+    Edited,
     EventRow,
     Fenced,
     Journal,
@@ -58,6 +59,7 @@ from orchestrator.store.records import (
     RunMark,
     Starter,
     ToolDecision,
+    Undecided,
 )
 from orchestrator.store.sql import Tx
 from orchestrator.values import (
@@ -71,6 +73,7 @@ from orchestrator.values import (
     ErrorRecord,
     Event,
     Manifest,
+    Merge,
     Message,
     Mode,
     NewArtifact,
@@ -293,6 +296,8 @@ class Store:
             return await self._write("commit", partial(commits.commit, commit=commit, starter=starter))
         except Fenced:
             return CommitResult("fenced")
+        except Edited as edited:
+            return CommitResult("edited", present=edited.present)
 
     async def fail(
         self, dispatch: Dispatch, error: ErrorRecord, done: DoneCall | None = None, events: Sequence[Event] = ()
@@ -339,9 +344,38 @@ class Store:
         another version by now, or under way."""
         return await self._write("keep", partial(answers.keep, run_id=run_id, kept=kept))
 
-    async def settle(self, run_id: str, step: str, keep: Literal["head", "draft"]) -> tuple[Dispatch, ...]:
-        """Answer an edit conflict (S07); what can run now."""
-        return await self._write("settle", partial(answers.settle, run_id=run_id, name=step, keep=keep))
+    async def settle(
+        self,
+        run_id: str,
+        step: str,
+        keep: Literal["head", "draft"],
+        *,
+        item: str | None = None,
+        merge: Merge | None = None,
+        by: str = "-",
+    ) -> tuple[Dispatch, ...]:
+        """Answer an edit conflict (S07), by one of the two versions or by what a person made of both; what can run
+        now."""
+        work = partial(answers.settle, run_id=run_id, name=step, item=item, keep=keep, merge=merge, by=by)
+        return await self._write("settle", work)
+
+    async def undecided(self, run_id: str, step: str, item: str | None = None) -> Undecided:
+        """The draft that waits beside a person's version, and that version."""
+        return await self._read(partial(answers.undecided, run_id=run_id, name=step, item=item))
+
+    async def pin(
+        self, run_id: str, step: str, fields: Sequence[str], by: str, *, item: str | None = None
+    ) -> Mapping[str, str]:
+        """Keep fields of a step's value as they are whenever it runs again; all its pins, with who set them."""
+        return await self._write("pin", partial(answers.pin, run_id=run_id, name=step, item=item, fields=fields, by=by))
+
+    async def unpin(
+        self, run_id: str, step: str, fields: Sequence[str], by: str, *, item: str | None = None
+    ) -> Mapping[str, str]:
+        """Let these fields, or all where none is named, change again; the pins that are left."""
+        return await self._write(
+            "unpin", partial(answers.unpin, run_id=run_id, name=step, item=item, fields=fields, by=by)
+        )
 
     async def decide_tool(self, run_id: str, tool_call_id: str, decision: ToolDecision, output: str | None) -> None:
         """Say what became of an interrupted tool (S09): retry it, take this output, or tell the model."""

@@ -218,8 +218,12 @@ class Step(Scoped, table=True):
     `head_id` is its current version, `draft_id` one that waits for a decision (S07), `basis_id` the attempt whose
     manifest the head rests on. `unmet` counts the parents that have not succeeded; `released` is 1 once this step has
     been taken off its children's counts. `stale` marks a version whose inputs had moved before it was committed (S06).
-    `due` is 1 while something above it runs again, so that it must be looked at once more. `pins` are the top-level
-    fields that a person keeps as they are, whatever a new draft says; `*` is the whole.
+    `due` is 1 while something above it runs again, so that it must be looked at once more.
+
+    `made_id` is what the step itself made last, as far as the head takes account of it: where the two differ, a person
+    has edited, and the next version is merged with theirs (S07). `carried_id` is a parent run's version that a step of
+    this run is to be merged with, when it has run. `pins` maps the top-level fields that stay as they are, whatever a
+    new draft says (`*` is the whole), to who said so.
     """
 
     __tablename__ = "step"
@@ -227,6 +231,8 @@ class Step(Scoped, table=True):
         _refers("run_id", "run"),
         _refers("head_id", "artifact"),
         _refers("draft_id", "artifact"),
+        _refers("made_id", "artifact"),
+        _refers("carried_id", "artifact"),
         UniqueConstraint("run_id", "name", "item"),
         Index(None, "run_id", "kind"),
     )
@@ -248,7 +254,9 @@ class Step(Scoped, table=True):
     basis_id: str | None = _text(None)
     head_id: str | None = _text(None)
     draft_id: str | None = _text(None)
-    pins: str = _text("[]")
+    made_id: str | None = _text(None)
+    carried_id: str | None = _text(None)
+    pins: str = _text("{}")
 
 
 class Attempt(Scoped, table=True):
@@ -289,13 +297,15 @@ class Attempt(Scoped, table=True):
 class Artifact(Scoped, table=True):
     """One version of a step's or input's value (R015): `type` is its contract, `content` the hash of its body.
 
-    `attempt_id` is the attempt it came from; a person's edit keeps that of the version it changed.
+    `attempt_id` is the attempt it came from; a person's edit keeps that of the version it changed. `merged_id` is the
+    draft that was merged with the parent into this version.
     """
 
     __tablename__ = "artifact"
     __table_args__ = _owned(
         _refers("run_id", "run"),
         _refers("parent_id", "artifact"),
+        _refers("merged_id", "artifact"),
         _body("content"),
         UniqueConstraint("run_id", "step", "item", "version"),
     )
@@ -317,6 +327,7 @@ class Artifact(Scoped, table=True):
     facts: str = _text("{}")
     guards: str = _text("[]")
     draft: int = _count(0)
+    merged_id: str | None = _text(None)
     created_at: datetime = Field(sa_type=UtcTime)
 
 

@@ -127,6 +127,7 @@ def _step(step: StepRow, reasons: Reasons) -> dict[str, Any]:
         "reasks": step.reasks,
         "version": step.head.version if step.head else None,
         "draft": step.draft.version if step.draft else None,
+        "pins": dict(step.pins),
         "cost_usd": usd(step.cost_usd),
         "cost_partial": step.cost_partial,
         "error": _error(step.error),
@@ -183,6 +184,8 @@ def artifact_document(
     not_for: Sequence[str],
     parent: int | None,
     read_by: Sequence[str],
+    pins: Mapping[str, str],
+    conflicts: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """`orch.artifact/1`. `value` is JSON data or text; `about` is null where the contract can no longer be loaded."""
     version = artifact.version
@@ -207,6 +210,8 @@ def artifact_document(
             "sha256": version.sha256,
             "parent": parent,
             "read_by": list(read_by),
+            "pins": dict(pins),
+            "conflicts": list(conflicts),
         },
     }
 

@@ -77,7 +77,8 @@ def _side(side: Side) -> dict[str, Any]:
 class History:
     """All versions of one step or input that a run knows of, oldest first; no bodies.
 
-    `head_in` says in which runs, by number, a version is the current one.
+    `head_in` says in which runs, by number, a version is the current one; `waiting` is the id of the draft that waits
+    for a decision.
     """
 
     run: int
@@ -85,9 +86,14 @@ class History:
     versions: Sequence[ArtifactVersion]
     head: ArtifactVersion
     head_in: Mapping[str, Sequence[int]]
+    waiting: str | None = None
 
     def parent(self, version: ArtifactVersion) -> ArtifactVersion | None:
         return next((one for one in self.versions if one.id == version.parent_id), None)
+
+    def merged(self, version: ArtifactVersion) -> ArtifactVersion | None:
+        """The draft that was merged into a version, beside the one it was made from."""
+        return next((one for one in self.versions if one.id == version.merged_id), None)
 
     def changed(self, version: ArtifactVersion) -> FieldChanges | None:
         """What a version changed of the one it was made from; None where it was made anew."""
@@ -103,9 +109,17 @@ class History:
         """For each top-level field of the current version, the version that last changed it."""
         return blame(self.head, self.versions)
 
+    def mixed(self, version: ArtifactVersion) -> tuple[ArtifactVersion, ...]:
+        """The two versions that a blamed one has made a field of, where it was a merge; else none."""
+        draft, parent = self.merged(version), self.parent(version)
+        return (parent, draft) if parent is not None and draft is not None else ()
+
 
 def history_document(history: History) -> dict[str, Any]:
-    """`orch.history/1`. `changed` is null for what was made anew; `blame` names who last changed each field."""
+    """`orch.history/1`. `changed` is null for what was made anew; `merged` is the draft that a version takes in.
+
+    `blame` names who last changed each field; its `merged` names both versions that a field was brought together from.
+    """
     return {
         "schema": HISTORY,
         "run": history.run,
@@ -114,16 +128,23 @@ def history_document(history: History) -> dict[str, Any]:
         "head": history.head.version,
         "versions": [_version(history, version) for version in history.versions],
         "blame": {
-            field: {"version": version.version, "author": version.author, "origin": version.origin}
+            field: {**_named(version), "merged": [_named(one) for one in history.mixed(version)]}
             for field, version in history.blamed().items()
         },
     }
 
 
+def _named(version: ArtifactVersion) -> dict[str, Any]:
+    return {"version": version.version, "author": version.author, "origin": version.origin}
+
+
 def _version(history: History, version: ArtifactVersion) -> dict[str, Any]:
     parent, equal, changed = history.parent(version), history.equal_to(version), history.changed(version)
+    merged = history.merged(version)
     return {
         **version_document(version, parent.version if parent else None),
+        "merged": merged.version if merged else None,
+        "waiting": version.id == history.waiting,
         "current": version.id == history.head.id,
         "changed": None if changed is None else _changed(changed),
         "equal_to": equal.version if equal else None,

@@ -22,6 +22,7 @@ from tests.store_kit import (
     TestClock,
     artifact,
     claim,
+    commit_undecided,
     done,
     event,
     finish,
@@ -536,7 +537,8 @@ async def _conflict(store: Store) -> tuple[str, str, str]:
     reads = await reads_of(store, run.id, "a")
     await store.claim(claim(again, worker, reads=reads, base_head=moved.artifact_id))
     anas = await _edited(store, run.id, "b", "ana's b")
-    result = await store.commit(Commit(again, artifact("b3"), children=("c",), base_head=moved.artifact_id))
+    commit = Commit(again, artifact("b3"), children=("c",), base_head=moved.artifact_id)
+    result = await commit_undecided(store, commit)
     assert (result.outcome, result.version, result.ready) == ("conflict", 3, ())
     assert result.artifact_id is not None
     return run.id, anas, result.artifact_id
@@ -600,7 +602,12 @@ def test_S07_an_edit_while_the_process_was_down_is_not_lost_on_resume(tmp_path: 
         (resumed,) = await store.adopt_run(run.id, worker, plan("a"))
         assert await store.claim(claim(resumed, worker, base_head=anas))
         result = await store.commit(Commit(resumed, artifact("v3"), base_head=anas))
-        assert result.outcome == "conflict"
+        assert result.outcome == "edited"
+        assert result.present is not None
+        assert result.present.base is not None
+        assert (result.present.head.version.id, result.present.base.version.id) == (anas, first.artifact_id)
+        assert await store.events(run.id) == ()
+        assert (await _status(store, run.id))["a"] == "running"
 
     using(tmp_path, body)
 

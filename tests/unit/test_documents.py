@@ -162,6 +162,7 @@ def test_the_run_document() -> None:
                     "reasks": 1,
                     "version": 1,
                     "draft": None,
+                    "pins": {},
                     "cost_usd": "0.0031",
                     "cost_partial": False,
                     "error": None,
@@ -177,6 +178,7 @@ def test_the_run_document() -> None:
                     "reasks": 2,
                     "version": None,
                     "draft": None,
+                    "pins": {},
                     "cost_usd": None,
                     "cost_partial": True,
                     "error": {"code": "empty", "message": "empty answer", "hint": "look at the model"},
@@ -232,6 +234,8 @@ def an_artifact() -> dict[str, Any]:
         not_for=("Not the customer's budget.",),
         parent=1,
         read_by=("tech-stack",),
+        pins={"weekly_usd": "ana"},
+        conflicts=[{"path": "weekly_usd", "base": 997, "head": 1200, "draft": 1100}],
     )
 
 
@@ -257,6 +261,8 @@ def test_the_artifact_document() -> None:
             "sha256": "ab12",
             "parent": 1,
             "read_by": ["tech-stack"],
+            "pins": {"weekly_usd": "ana"},
+            "conflicts": [{"path": "weekly_usd", "base": 997, "head": 1200, "draft": 1100}],
         },
     }
 

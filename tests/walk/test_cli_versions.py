@@ -109,8 +109,8 @@ def test_a_diff_tells_a_text_line_by_line(project: Path, say: Say, document: Doc
 
 
 def test_versions_of_two_runs_can_be_compared(project: Path, say: Say, document: Document) -> None:
-    say("edit", "1/key-points", "--set", "headline=CSV at last")
     say("rerun", "1", "--from", "key-points")
+    say("edit", "1/key-points", "--set", "headline=CSV at last")
     found = document("diff", "1/key-points", "2/key-points")
     assert (found["old"]["run"], found["new"]["run"]) == (1, 2)
     assert [change["path"] for change in found["changes"]] == ["headline"]
@@ -457,3 +457,62 @@ def test_a_file_is_imported_as_its_bytes(project: Path, say: Say, document: Docu
     say("export", "2")
     assert (project / "run-2" / "inputs" / "logo.bin").read_bytes() == body
     assert "<pre>\n8 bytes</pre>" in (project / "run-2" / "report.html").read_text(encoding="utf-8")
+
+
+# --- pins and conflicts -----------------------------------------------------------------------------------------------
+
+
+def other_answer(project: Path, **fields: Any) -> None:
+    """The model says something else about the key points from now on."""
+    answers = project / "sample_answers" / "key-points.json"
+    (reply,) = json.loads(answers.read_text(encoding="utf-8"))
+    answers.write_text(json.dumps([{"json": {**reply["json"], **fields}}]), encoding="utf-8")
+
+
+def test_a_pin_is_set_shown_kept_and_taken_off(project: Path, say: Say, document: Document) -> None:
+    assert say("pin", "1/key-points", "headline") == (
+        "1/key-points  pinned: headline by ana\n  undo: orch pin 1/key-points --remove\n"
+    )
+    assert "pinned: headline by ana" in say("show", "1")
+    assert "  pinned: headline by ana\n" in say("show", "1/key-points")
+    other_answer(project, headline="Another", open_questions=[])
+    assert "kept headline as pinned by ana" in say("rerun", "1", "--from", "key-points")
+    made = document("show", "2/key-points")["artifact"]
+    assert (made["value"]["headline"], made["value"]["open_questions"]) == ("Export your invoices as CSV", [])
+    assert made["pins"] == {"headline": "ana"}
+    assert document("pin", "2/key-points", "headline", "--remove") == {
+        "schema": "orch.pins/1",
+        "run": 2,
+        "step": "key-points",
+        "pins": {},
+    }
+    assert "nothing is pinned" in say("pin", "2/key-points", "--remove")
+    assert 'did you mean "headline"?' in say("pin", "2/key-points", "headlin", code=2)
+    assert "Leave out @1" in say("pin", "2/key-points@1", code=2)
+
+
+def test_S07_a_conflict_is_shown_by_path_and_decided_by_field(project: Path, say: Say, document: Document) -> None:
+    """What both have changed stands there with all three values, and the command that decides."""
+    say("edit", "1/key-points", "--set", "headline=By ana", "--set", "open_questions=[]")
+    other_answer(project, headline="By the model", open_questions=["Why?"])
+    assert orch_run(["rerun", "1", "--from", "key-points"]) == 4
+    found = document("show", "2/key-points")["artifact"]["conflicts"]
+    first = ["Does the CSV export keep custom fields?"]
+    assert found == [
+        {"path": "headline", "base": "Export your invoices as CSV", "head": "By ana", "draft": "By the model"},
+        {"path": "open_questions", "base": first, "head": [], "draft": ["Why?"]},
+    ]
+    shown = say("show", "2/key-points")
+    assert '  ≠ headline\n      was         "Export your invoices as CSV"\n      edited      "By ana"\n' in shown
+    assert '      draft v3    "By the model"\n' in shown
+    assert "  orch resume 2 --settle key-points=draft:FIELD,…\n" in shown
+    assert "edited by ana, and the new version differs there too: headline and open_questions" in say("show", "2")
+    assert "no conflict at points" in say("resume", "2", "--settle", "key-points=draft:points", code=2)
+
+    say("resume", "2", "--settle", "key-points=draft:headline")
+    decided = document("show", "2/key-points")["artifact"]
+    assert (decided["value"]["headline"], decided["value"]["open_questions"]) == ("By the model", [])
+    assert decided["conflicts"] == []
+    blame = document("history", "2/key-points")["blame"]
+    assert [blame[name]["author"] for name in ("headline", "open_questions")] == ["scripted:sample_answers", "ana"]
+    assert "v2 merged with v3" in say("history", "2/key-points")

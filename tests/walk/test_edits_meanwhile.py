@@ -162,7 +162,7 @@ def test_S07_an_edit_of_the_artifact_in_the_making_is_kept_and_so_is_the_draft(t
     assert (row.draft.version, row.draft.draft, row.draft.origin) == (3, True, "model")
     assert row.error is not None
     assert row.error.exit_code == 4
-    assert "edited while it was being made" in row.error.message
+    assert "edited by ana" in row.error.message
     assert [request.step for request in house.requests()] == ["a", "a"]
     check_no_gap(seen)
 

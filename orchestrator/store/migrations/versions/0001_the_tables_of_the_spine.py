@@ -147,7 +147,11 @@ def upgrade() -> None:
         sa.Column("facts", TEXT, server_default=sa.text("'{}'"), nullable=False),
         sa.Column("guards", TEXT, server_default=sa.text("'[]'"), nullable=False),
         sa.Column("draft", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("merged_id", TEXT, nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["merged_id"], ["artifact.id"], name=op.f("fk_artifact_merged_id"), ondelete="RESTRICT"
+        ),
         sa.ForeignKeyConstraint(
             ["parent_id"], ["artifact.id"], name=op.f("fk_artifact_parent_id"), ondelete="RESTRICT"
         ),
@@ -263,9 +267,13 @@ def upgrade() -> None:
         sa.Column("basis_id", TEXT, nullable=True),
         sa.Column("head_id", TEXT, nullable=True),
         sa.Column("draft_id", TEXT, nullable=True),
-        sa.Column("pins", TEXT, server_default=sa.text("'[]'"), nullable=False),
+        sa.Column("made_id", TEXT, nullable=True),
+        sa.Column("carried_id", TEXT, nullable=True),
+        sa.Column("pins", TEXT, server_default=sa.text("'{}'"), nullable=False),
+        sa.ForeignKeyConstraint(["carried_id"], ["artifact.id"], name=op.f("fk_step_carried_id"), ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(["draft_id"], ["artifact.id"], name=op.f("fk_step_draft_id"), ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(["head_id"], ["artifact.id"], name=op.f("fk_step_head_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(["made_id"], ["artifact.id"], name=op.f("fk_step_made_id"), ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(["run_id"], ["run.id"], name=op.f("fk_step_run_id"), ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(
             ["tenant", "account", "subject"],

@@ -1,0 +1,157 @@
+"""What a person decides about versions: which of two stands (S07), and which fields stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final
+
+from orchestrator.contracts import Contract
+from orchestrator.errors import UsageError
+from orchestrator.exchange.merging import ABSENT, EVERY, Conflict, Side, chooser, covers, merge
+from orchestrator.graph import Graph, StepNode
+from orchestrator.merges import assembled, pinned
+from orchestrator.store.records import Undecided
+from orchestrator.values import Artifact, Dispatch, Merge, NewArtifact, RunRow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.bodies.asking import Services
+
+_HINT: Final = (
+    "Write STEP=head (the edit), STEP=draft (what the step made), or STEP=draft:FIELD,… (the draft there, the edit in"
+    " the other conflicts, all else merged); head:FIELD,… likewise."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Which version stands. With `fields`, both are merged, and it stands in the conflicts these cover; the other
+    version stands in the rest."""
+
+    keep: Side
+    fields: tuple[str, ...] | None = None
+
+
+def answer(step: str, text: str) -> Answer:
+    """`head`, `draft`, `head:FIELD,…` or `draft:FIELD,…` (`*` covers all). Raises UsageError."""
+    side, colon, names = text.partition(":")
+    fields = tuple(name.strip() for name in names.split(",") if name.strip())
+    if not step or side not in ("head", "draft") or bool(colon) != bool(fields):
+        raise UsageError(f'"{step}={text}" is no decision about two versions', hint=_HINT)
+    return Answer("head" if side == "head" else "draft", fields or None)
+
+
+def conflicts(contract: Contract, undecided: Undecided) -> tuple[Conflict, ...]:
+    """Where a draft that waits and the version beside it differ, each from what both were made of; none where one of
+    them cannot be read under the contract as it is now."""
+    try:
+        base, head, draft = _three(contract, undecided)
+    except ValueError:
+        return ()
+    return merge(base, head, draft).conflicts
+
+
+def _three(contract: Contract, undecided: Undecided) -> tuple[Any, Any, Any]:
+    """The values that are merged; in the draft, pinned fields are the head's."""
+    present = undecided.present
+    base = ABSENT if present.base is None else contract.load(present.base.body)
+    head = contract.load(present.head.body)
+    return base, head, pinned(present.pins, head, contract.load(undecided.draft.body)).value
+
+
+async def settle(services: Services, graph: Graph, run: RunRow, name: str, text: str) -> tuple[Dispatch, ...]:
+    """Answer the conflict of a step (`tech-stack`, or one item of it) as `answer` reads it; what can run now.
+
+    Raises UsageError where nothing waits, a field is in no conflict, or the result breaks the contract.
+    """
+    said = answer(name, text)
+    step, _, item = name.partition("/")
+    undecided = await services.store.undecided(run.id, step, item or None)
+    merged = None
+    if said.fields is not None or (said.keep == "draft" and undecided.present.pins):
+        merged = _decided(_step(graph, step), undecided, said, services.settings.user)
+    return await services.store.settle(
+        run.id, step, said.keep, item=item or None, merge=merged, by=services.settings.user
+    )
+
+
+def _decided(step: StepNode, undecided: Undecided, said: Answer, by: str) -> Merge:
+    contract, present = step.contract, undecided.present
+    try:
+        base, head, draft = _three(contract, undecided)
+    except ValueError as error:
+        hint = "keep one of the two as a whole"
+        raise UsageError(f"the versions of {step.name} cannot be merged: {error}", hint=hint) from error
+    value = draft
+    if said.fields is not None:
+        found = merge(base, head, draft, chooser(said.keep, said.fields))
+        _check_named(step.name, said.fields, found.conflicts)
+        value = found.value
+    try:
+        artifact = assembled(contract, present.head, _by(undecided.draft, by), value)
+    except ValueError as error:
+        hint = "decide otherwise, or edit the value"
+        raise UsageError(
+            f"{step.name} would not fit its contract {contract.name}: {error}", hint=hint, code="invalid_edit"
+        ) from error
+    return Merge(present.head.version.id, present.base.version.id if present.base else None, present.pins, artifact)
+
+
+def _by(draft: Artifact, author: str) -> NewArtifact:
+    """A draft as the beginning of a person's version."""
+    version = draft.version
+    return NewArtifact(
+        contract=version.contract,
+        body=draft.body,
+        author=author,
+        origin="person",
+        sensitivity=version.sensitivity,
+        field_hashes=version.field_hashes,
+        facts=version.facts,
+        guards=version.guards,
+    )
+
+
+def _check_named(step: str, fields: Sequence[str], found: Sequence[Conflict]) -> None:
+    for name in fields:
+        if not any(covers(name, conflict.path) for conflict in found):
+            there = ", ".join(conflict.path for conflict in found) or "none"
+            raise UsageError(f"{step} has no conflict at {name}", hint=f"its conflicts: {there}")
+
+
+# --- pins -------------------------------------------------------------------------------------------------------------
+
+
+async def pin(services: Services, graph: Graph, run: RunRow, name: str, fields: Sequence[str]) -> Mapping[str, str]:
+    """Keep top-level fields of a step's value (none named = all of it) as they are whenever it runs again; every pin it
+    then has, with who set it. Raises UsageError for an input, an unknown field, or a step without a version."""
+    step, _, item = name.partition("/")
+    contract = _step(graph, step).contract
+    for field in fields:
+        if field != EVERY and field not in contract.fields:
+            near = get_close_matches(field, contract.fields, n=1)
+            there = f"there is: {', '.join(contract.fields)}" if contract.fields else "it can be pinned as a whole"
+            hint = f'did you mean "{near[0]}"?' if near else there
+            raise UsageError(f"{contract.name} has no field {field}", hint=hint)
+    user = services.settings.user
+    return await services.store.pin(run.id, step, tuple(fields) or (EVERY,), user, item=item or None)
+
+
+async def unpin(services: Services, graph: Graph, run: RunRow, name: str, fields: Sequence[str]) -> Mapping[str, str]:
+    """Let pinned fields (none named = all of them) change again; the pins that are left. Raises UsageError for a field
+    that is not pinned."""
+    step, _, item = name.partition("/")
+    _step(graph, step)
+    return await services.store.unpin(run.id, step, fields, services.settings.user, item=item or None)
+
+
+def _step(graph: Graph, name: str) -> StepNode:
+    step = graph.steps.get(name)
+    if step is None and name in graph.inputs:
+        raise UsageError(f"{name} is an input: nothing but an edit changes it", hint="pins are for steps")
+    if step is None:
+        raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
+    return step
