@@ -46,7 +46,7 @@ def _ref(text: str) -> StepRef:
     if is_run(text):
         hint = f"orch compare {text} OTHER compares whole runs; orch diff {text}/STEP OTHER/STEP one step of each."
         raise UsageError(f'"{text}" names a run, not the artifact of a step', hint=hint)
-    return step_ref(text, items=True)
+    return step_ref(text)
 
 
 async def _side(desk: Desk, store: Store, ref: StepRef) -> Side:
@@ -65,8 +65,8 @@ async def _made_from(desk: Desk, store: Store, ref: StepRef) -> tuple[Side, Side
     old = await _parent(store, run, new)
     if old is None:
         raise UsageError(
-            f"{run.number}/{ref.name}@{new.version.version} was made anew: there is no version that it replaces",
-            hint=f"Name the other one too: orch diff OTHER/{ref.step} {run.number}/{ref.name}.",
+            f"{run.number}/{ref.label}@{new.version.version} was made anew: there is no version that it replaces",
+            hint=f"Name the other one too: orch diff OTHER/{ref.label} {run.number}/{ref.label}.",
         )
     graph = desk.known_graph(run)
     return side(run, old, graph), side(run, new, graph)
@@ -97,5 +97,4 @@ def _report(state: State, old: Side, new: Side) -> None:
 
 
 def _name(side: Side) -> str:
-    item = f"/{side.version.item}" if side.version.item else ""
-    return f"{side.run}/{side.version.step}{item}@{side.version.version}"
+    return f"{side.run}/{side.version.label}@{side.version.version}"

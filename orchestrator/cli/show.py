@@ -11,6 +11,7 @@ import click
 
 from orchestrator.cli.conflicts import conflicts_of, documents, print_conflicts
 from orchestrator.cli.graph import graph_option, show_graph
+from orchestrator.cli.items import counted, folded
 from orchestrator.cli.lines import Line, name_width, print_step
 from orchestrator.cli.options import State, command
 from orchestrator.cli.outcome import (
@@ -47,17 +48,18 @@ if TYPE_CHECKING:
 @click.argument("reference", metavar="[RUN|RUN/STEP[/ITEM][@N]]", default="last")
 @select_option
 @graph_option
-def show(state: State, reference: str, selections: tuple[str, ...], form: Format | None) -> int:
+@click.option("--items", is_flag=True, help="Every item of steps with for_each, not only what needs a look.")
+def show(state: State, reference: str, selections: tuple[str, ...], form: Format | None, items: bool) -> int:
     """Show a run, or the artifact of a step.
 
-    RUN is the last one by default; RUN/STEP@N shows version N.
+    RUN is the last one by default; RUN/STEP@N shows version N, RUN/STEP/ITEM an item of a step with for_each.
     """
     from orchestrator.cli.session import drive, open_desk, reading
 
     if form is not None and "/" not in reference:
         show_graph(state, reference, selections, form)
         return 0
-    step = step_ref(reference, items=True) if "/" in reference else None
+    step = step_ref(reference) if "/" in reference else None
     run = run_ref(reference) if step is None else step.run
     if step is not None and (selections or form):
         hint = f"Write {state.command(f'show {run}')} and the option."
@@ -68,7 +70,7 @@ def show(state: State, reference: str, selections: tuple[str, ...], form: Format
         async with reading(desk) as store:
             row = await store.run(run)
             if step is None:
-                await _show_run(desk, store, row, await selected_of_run(desk, store, row, selections))
+                await _show_run(desk, store, row, await selected_of_run(desk, store, row, selections), items)
             else:
                 await _show_step(desk, store, row, step)
 
@@ -79,7 +81,7 @@ def show(state: State, reference: str, selections: tuple[str, ...], form: Format
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
-async def _show_run(desk: Desk, store: Store, run: RunRow, only: frozenset[str] | None) -> None:
+async def _show_run(desk: Desk, store: Store, run: RunRow, only: frozenset[str] | None, items: bool) -> None:
     """`only` names the steps to show; what is said of the run is said of all of it."""
     if run.kind == "bench" and not desk.state.json:
         from orchestrator.cli.bench import benched_of, report
@@ -97,18 +99,20 @@ async def _show_run(desk: Desk, store: Store, run: RunRow, only: frozenset[str] 
     out = console()
     live = run.status != "running" or await _is_live(store, run)
     _print_head(out, run, steps, run.status if live else "interrupted")
-    work = [step for step in steps if step.kind != "input"]
-    shown = [step for step in work if only is None or step.name in only]
-    names = {step.name: _label(step) for step in shown}
+    work = [step for step in steps if step.kind != "input" and not step.retired]
+    shown = [step for step in work if only is None or step.name in only or step.label in only]
+    listed = folded(shown, reasons, every=items)
+    names = {step.label: _label(step) for step in listed}
     width = name_width(list(names.values()))
-    for step in shown:
-        print_step(out, _line(step, names[step.name], reasons, run.status == "running" and live), width)
+    for step in listed:
+        told = counted(step, work, listed) if step.kind == "map" else ()
+        print_step(out, _line(step, names[step.label], reasons, run.status == "running" and live, told), width)
     print_run_error(out, run, work)
     if graph is None:
         put(out, f"  the pipeline cannot be loaded now, so staleness is not known: {desk.state.command('check')}")
     else:
-        await print_outputs(out, store, run, graph, shown, lines=4)
-    stale = [step.name for step in work if step.status == "succeeded" and (step.stale or reasons.get(step.name))]
+        await print_outputs(out, store, run, graph, [step for step in shown if step.item is None], lines=4)
+    stale = [step.name for step in work if step.status == "succeeded" and (step.stale or reasons.get(step.label))]
     at_rest = run if live else replace(run, status="paused")
     for hint in next_commands(desk.state, at_rest, work, redo_from(graph, stale)):
         put(out, Text(f"  {hint}", style="dim"))
@@ -136,8 +140,7 @@ def _print_head(out: Console, run: RunRow, steps: Sequence[StepRow], status: str
 
 
 def _label(step: StepRow) -> str:
-    name = f"{step.name}/{step.item}" if step.item else step.name
-    return f"{name}@{step.head.version}" if step.head else name
+    return f"{step.label}@{step.head.version}" if step.head and step.kind != "map" else step.label
 
 
 async def _is_live(store: Store, run: RunRow) -> bool:
@@ -149,10 +152,13 @@ async def _is_live(store: Store, run: RunRow) -> bool:
     return False
 
 
-def _line(step: StepRow, label: str, reasons: Mapping[str, Sequence[str]], live: bool) -> Line:
-    why = reasons.get(step.name, ())
+def _line(
+    step: StepRow, label: str, reasons: Mapping[str, Sequence[str]], live: bool, of_items: Sequence[str] = ()
+) -> Line:
+    """`of_items` is what is said of a step's items together."""
+    why = reasons.get(step.label, ())
     stale = step.stale or bool(why)
-    notes = [f"stale: {reason}" for reason in why] or (["stale"] if stale else [])
+    notes = [*of_items, *([f"stale: {reason}" for reason in why] or (["stale"] if stale else []))]
     if step.reasks:
         notes.append(f"re-asked {step.reasks} ×")
     if step.pins:
@@ -238,7 +244,12 @@ async def _read_by(store: Store, artifact: Artifact) -> tuple[str, ...]:
 def contract_of(graph: Graph | None, artifact: Artifact) -> Contract | None:
     """The contract of an artifact's step or input as it is declared now."""
     name = artifact.version.step
-    node = None if graph is None else graph.steps.get(name) or graph.inputs.get(name)
+    step = None if graph is None else graph.steps.get(name)
+    if step is not None and step.for_each is not None and artifact.version.item is None:
+        from orchestrator.fan_out import INDEX
+
+        return INDEX
+    node = step or (None if graph is None else graph.inputs.get(name))
     return node.contract if node is not None else None
 
 
@@ -255,8 +266,7 @@ def _print_artifact(
         _moment(version.created_at),
         f"read by {', '.join(readers)}" if readers else "read by no step",
     ]
-    item = f"/{version.item}" if version.item else ""
-    title = f"{run.number}/{version.step}{item}@{version.version}"
+    title = f"{run.number}/{version.label}@{version.version}"
     put(out, Text.assemble((title, "bold"), " · ", visible(" · ".join(parts), one_line=True)))
     if version.draft:
         put(out, "  a draft: it is not the current version")

@@ -33,7 +33,7 @@ def why(state: State, reference: str, text: bool) -> int:
     from orchestrator.cli.session import drive, open_desk, reading
     from orchestrator.trace.why import request_text, why_document
 
-    ref = step_ref(reference, items=True)
+    ref = step_ref(reference)
     desk = open_desk(state)
 
     async def main() -> tuple[RunRow, Journal, str | None, list[str]]:
@@ -59,16 +59,16 @@ def why(state: State, reference: str, text: bool) -> int:
 def _before(steps: Sequence[StepRow], ref: StepRef) -> list[str]:
     """The inputs and steps that stand before this one in the run."""
     own = next((row.order for row in steps if row.name == ref.step), 0)
-    return [row.name for row in steps if row.order < own]
+    return [row.name for row in steps if row.order < own and row.item is None]
 
 
 async def _journal(store: Store, run: RunRow, steps: Sequence[StepRow], ref: StepRef) -> Journal:
     """The newest attempt of the step; for an artifact shared from a parent run, the attempt that made it there."""
-    found = {(step.name, step.item): step for step in steps}
-    step = found.get((ref.step, ref.item))
+    found = {step.label: step for step in steps}
+    step = found.get(ref.label)
     if step is None:
-        known = ", ".join(dict.fromkeys(row.name for row in steps if row.kind != "input"))
-        raise UsageError(f'run {run.number} has no step "{ref.name}"', hint=f"Its steps: {known}.")
+        known = ", ".join(name for name, row in found.items() if row.kind != "input" and row.item is None)
+        raise UsageError(f'run {run.number} has no step "{ref.label}"', hint=f"Its steps: {known}.")
     if step.kind == "input":
         hint = f"orch show {run.number}/{ref.step} prints it."
         raise UsageError(f'"{ref.step}" is an input: nothing was asked for it', hint=hint)
@@ -77,7 +77,7 @@ async def _journal(store: Store, run: RunRow, steps: Sequence[StepRow], ref: Ste
         attempts = await store.attempts(step.head.run_id, ref.step, ref.item)
     if not attempts:
         raise UsageError(
-            f'"{ref.name}" has not started in run {run.number}', hint=f"orch plan {run.number} says what will run."
+            f'"{ref.label}" has not started in run {run.number}', hint=f"orch plan {run.number} says what will run."
         )
     return await _of_its_bench(store, run, ref, await store.journal(attempts[-1].id))
 
@@ -110,8 +110,7 @@ def _print(out: Console, document: dict[str, Any], number: int) -> None:
     numbers = f"{tokens(document['estimate_tokens'])} tokens estimated"
     if reported:
         numbers += f", {tokens(reported)} by the provider"
-    item = f"/{document['item']}" if document["item"] else ""
-    title = f"{number}/{document['step']}{item}"
+    title = f"{number}/{document['step']}{'/' + document['item'] if document['item'] else ''}"
     how = {"follow_up": " · follow-up", "fresh": " · redone", "repeat": f" · visit {document['round'] + 1}"}
     state = f" · attempt {document['attempt']}{how.get(document['mode'], '')} · {document['state']} · "
     show(out, Text.assemble((title, "bold"), state, numbers if calls else "no model was called"))

@@ -102,6 +102,8 @@ def _shorthand(parts: Mapping[str, Any]) -> None:
         parts["ReadSpec"]["oneOf"] = [{"required": ["read"]}, whole]
     if "CheckSpec" in parts:
         parts["CheckSpec"]["oneOf"] = [{"required": ["expr"]}, {"required": ["python"]}]
+    if "ForEachSpec" in parts:
+        parts["ForEachSpec"]["oneOf"] = [{"required": ["in"]}, {"required": ["same"]}]
 
 
 def _entries(step: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ _BUDGET = insert("budget", "run_id cap_usd")
 STEP = insert(
     "step",
     "id run_id name item kind position children unmet released defaulted last_version attempt_id basis_id head_id"
-    " made_id carried_id pins",
+    " made_id carried_id pins entry",
 )
 _PARENT_STEPS = Sql(
     "SELECT s.name, s.item, s.head_id, s.basis_id, s.made_id, s.carried_id, s.pins FROM step s"
@@ -101,7 +101,7 @@ def rows_of(tx: Tx, run_id: str, steps: Sequence[NewStep], met: set[str]) -> lis
             "item": step.item or "",
             "kind": step.kind,
             "position": step.order,
-            "children": json_text.dump(waiting_for.get(step.name, ())),
+            "children": json_text.dump(() if step.item else waiting_for.get(step.name, ())),
             "unmet": sum(parent not in met for parent in step.parents),
             "released": int(step.name in met),
             "defaulted": 0,
@@ -112,6 +112,7 @@ def rows_of(tx: Tx, run_id: str, steps: Sequence[NewStep], met: set[str]) -> lis
             "made_id": None,
             "carried_id": None,
             "pins": "{}",
+            "entry": step.entry,
         }
         for step in steps
     ]

@@ -224,6 +224,10 @@ class Step(Scoped, table=True):
     has edited, and the next version is merged with theirs (S07). `carried_id` is a parent run's version that a step of
     this run is to be merged with, when it has run. `pins` maps the top-level fields that stay as they are, whatever a
     new draft says (`*` is the whole), to who said so.
+
+    A step with items is one row of kind `map`, the collector, whose `unmet` then counts the items that are not done,
+    and a row for each `item`. `entry` is the body of the list's entry that an item is made for; an item without one is
+    retired: the list does not have it any more.
     """
 
     __tablename__ = "step"
@@ -233,6 +237,7 @@ class Step(Scoped, table=True):
         _refers("draft_id", "artifact"),
         _refers("made_id", "artifact"),
         _refers("carried_id", "artifact"),
+        _body("entry"),
         UniqueConstraint("run_id", "name", "item"),
         Index(None, "run_id", "kind"),
     )
@@ -256,6 +261,7 @@ class Step(Scoped, table=True):
     draft_id: str | None = _text(None)
     made_id: str | None = _text(None)
     carried_id: str | None = _text(None)
+    entry: str | None = _text(None)
     pins: str = _text("{}")
 
 
