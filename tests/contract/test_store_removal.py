@@ -328,6 +328,7 @@ def test_what_waits_is_given_up_too_and_a_run_that_has_ended_is_refused(tmp_path
         assert await store.wait(ready["a"], ErrorRecord("gate", "look"))
         await store.release_run(run.id, worker, "waiting")
         assert await store.cancel_run(run.id, "ben") == ("a",)
+        assert [row.status for row in await store.steps(run.id)] == ["cancelled"]
         other, ended, _ = await started(store, "a")
         await store.release_run(ended.id, other, "failed")
         with pytest.raises(UsageError, match="has failed"):
