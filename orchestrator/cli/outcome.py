@@ -114,7 +114,8 @@ def next_commands(state: State, run: RunRow, steps: Sequence[StepRow], redo: Seq
     last = steps[-1].name if steps else ""
     if redo:
         return [state.command(f"rerun {number}{''.join(f' --from {name}' for name in redo)}")]
-    return [state.command(f"show {number}/{last}"), state.command(f"why {number}/{last}")]
+    beside = [] if run.parent_number is None else [state.command(f"compare {run.parent_number} {number}")]
+    return [*beside, state.command(f"show {number}/{last}"), state.command(f"why {number}/{last}")]
 
 
 async def print_outputs(

@@ -162,3 +162,5 @@ def test_the_next_commands_name_the_project_they_are_for() -> None:
         "orch -C '/tmp/my demo' show 12",
     ]
     assert next_commands(state, replace(run("succeeded"), number=3), steps)[0] == "orch -C '/tmp/my demo' show 3/b"
+    child = replace(run("succeeded"), number=3, parent_number=1)
+    assert next_commands(state, child, steps)[0] == "orch -C '/tmp/my demo' compare 1 3"
