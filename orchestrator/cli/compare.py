@@ -130,8 +130,9 @@ def _glance(found: RunComparison) -> str:
             for (count, of), noun in zip(parts, ("input", "step"), strict=True)
             if count
         ]
-        one = sum(count for count, _ in parts) == 1
-        words = [f"{' and '.join(told)} {'differs' if one else 'differ'}"]
+        alone = sum(count for count, _ in parts) == 1
+        values = sum(one.artifact in ("changed", "added", "removed") for one in (*found.inputs, *found.steps))
+        words = [f"{' and '.join(told)} {'differs' if alone else 'differ'}", f"{plural(values, 'value')} changed"]
     else:
         words = ["no difference"]
     shared = found.counted("shared")

@@ -58,7 +58,7 @@ def test_a_run_beside_its_rerun_shares_what_was_not_made_again(desk: Desk) -> No
     assert (found["new"]["calls"], found["new"]["parent"]) == (1, 1)
 
     told = ok(desk, "compare", "1", "2").splitlines()
-    assert told[0] == "run 1 → run 2 · 1 of 3 steps differs · 2 steps shared · $0 → $0"
+    assert told[0] == "run 1 → run 2 · 1 of 3 steps differs · 1 value changed · 2 steps shared · $0 → $0"
     assert told[1] == "  run 2 was made from run 1: what is shared was not paid again"
     assert "      made from: key-points v1→v2 (ana): headline" in told
     assert any(line.startswith("      took: calls 2 → 1 · re-asks 1 → 0 · tokens in ") for line in told)
@@ -74,7 +74,7 @@ def test_two_runs_of_other_inputs(desk: Desk) -> None:
     assert (parts["notes"]["artifact"], parts["key-points"]["artifact"]) == ("changed", "equal")
     assert [one["source"] for one in parts["key-points"]["prompt"]] == ["notes"], "the sample answer is the same"
     told = ok(desk, "compare", "1", "2")
-    assert told.startswith("run 1 → run 2 · 1 of 3 inputs and 1 of 3 steps differ · $0 → $0\n")
+    assert told.startswith("run 1 → run 2 · 1 of 3 inputs and 1 of 3 steps differ · 1 value changed · $0 → $0\n")
     assert "\n      all of it: orch compare 1/notes 2/notes\n" in told, "eight lines are more than a glance"
     assert "+Nothing new." in ok(desk, "compare", "1/notes", "2/notes")
 
