@@ -653,12 +653,13 @@ class StepRow:
     `pins`: the fields that stay as they are when it runs again, with who said so.
 
     A step with items is a row of kind `map`, and so many rows with an `item`; `entry` is the hash of the list's entry
-    that an item is made for, None where the list does not have it any more.
+    that an item is made for. An item that the list does not have any more is of kind `retired`. `decision` is what was
+    answered at a gate, as far as its value rests on that.
     """
 
     name: str
     item: str | None
-    kind: Literal["input", "llm", "python", "map"]
+    kind: Literal["input", "llm", "python", "map", "gate", "retired"]
     order: int
     status: StepStatus
     attempt: int
@@ -679,6 +680,7 @@ class StepRow:
     accepted: tuple[Manifest, ...] = ()
     pins: Mapping[str, str] = field(default_factory=dict)
     entry: str | None = None
+    decision: str = ""
 
     @property
     def label(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from orchestrator.errors import UsageError
-from orchestrator.store import artifacts, json_text, runs
+from orchestrator.store import approvals, artifacts, json_text, runs
 from orchestrator.store.claims import Asked, new_attempt
 from orchestrator.store.commits import ATTEMPT, SET_STATE, Step, accept, named_step, pass_locked
 from orchestrator.store.content import put
@@ -220,6 +220,8 @@ def edit(tx: Tx, run_id: str, name: str, item: str | None, base_version: int, ne
             code=CHANGED_MEANWHILE,
         )
     made = artifacts.edited(tx, run_id, step.id, step.next_version, head, new)
+    if made.id != head.id:
+        approvals.expire(tx, run_id, name, step.item, made.id)
     if step.draft_id is not None and made.id != head.id:
         # Whoever edits beside a draft has decided: their version stands, the draft stays in the history.
         dispatch, draft = _waiting(tx, run_id, step), artifacts.version_by_id(tx, step.draft_id)
