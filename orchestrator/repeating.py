@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from orchestrator.contracts.rules import show
@@ -99,8 +100,6 @@ def _text(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     """What an expression gives as JSON data: its numbers are decimals."""
-    from decimal import Decimal
-
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, list):

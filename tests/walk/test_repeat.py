@@ -66,6 +66,7 @@ def told(request: Request) -> frame.Parsed:
     return frame.parse(item.text)
 
 
+@pytest.mark.usefixtures("database")
 def test_a_step_is_visited_until_its_rule_holds(tmp_path: Path) -> None:
     there = house(tmp_path, [3, 6, 9])
     seen = run(there)
@@ -111,6 +112,7 @@ def test_a_rule_that_holds_at_once_costs_one_visit(tmp_path: Path) -> None:
     assert (seen.status, len(there.requests("draft"))) == ("succeeded", 1)
 
 
+@pytest.mark.usefixtures("database")
 def test_after_the_last_visit_the_step_fails_and_keeps_what_it_has(tmp_path: Path) -> None:
     there = house(tmp_path, [1, 2, 3, 4])
     seen = run(there)

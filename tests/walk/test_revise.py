@@ -134,6 +134,7 @@ def test_the_word_stands_in_the_conversation_that_later_steps_see(tmp_path: Path
     assert told.comment == "and the towels"
 
 
+@pytest.mark.usefixtures("database")
 def test_S05_an_edit_survives_what_is_said_after_it(tmp_path: Path) -> None:
     there = house(tmp_path)
     before = started(there)
@@ -233,6 +234,7 @@ def test_S05_a_thread_of_the_parent_run_is_not_gone_on_with(tmp_path: Path) -> N
     assert run.artifacts["price"].version.run_id == child.row.id
 
 
+@pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("rounds", [3])
 def test_A9_so_many_rounds_are_so_many_calls_each_in_a_process_of_its_own(tmp_path: Path, rounds: int) -> None:
     there = house(tmp_path)
@@ -248,6 +250,7 @@ def test_A9_so_many_rounds_are_so_many_calls_each_in_a_process_of_its_own(tmp_pa
     assert last.count("Estimate the price of the work.") == 1
 
 
+@pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("how", ["lost", "zdr", "replay"])
 def test_S13_where_the_id_is_gone_everything_is_sent_again_as_it_was(tmp_path: Path, how: str) -> None:
     """Threads are lists of hashes: what the parents sent and were answered, then one's own, not rendered again."""
@@ -397,3 +400,78 @@ def test_a_revise_that_was_stopped_anywhere_is_gone_on_with(tmp_path: Path) -> N
         assert {request.thread for request in there.requests("price")[1:]} == {before.calls("price")[-1].response_id}
         (again,) = [entry for entry in run.attempts["price"] if entry.mode]
         assert again.state == "succeeded"
+
+
+FACTS = """
+version: 1
+pipeline: offers
+inputs:
+  idea: {type: text, about: "What the customer wants."}
+models:
+  default: {use: "${env:ORCH_MODEL}", max_output_tokens: 1000}
+artifacts:
+  offer: {about: "An offer.", not_for: none, schema: {
+    type: object, properties: {text: {type: string}, budget: {type: [string, "null"], fact_of: customer}},
+    required: [text, budget], additionalProperties: false}}
+steps:
+  offer: {reads: [idea], prompt: "Make an offer."}
+"""
+
+
+def test_what_a_comment_says_of_the_customer_is_the_customer_s_word(tmp_path: Path) -> None:
+    replies: list[Any] = [
+        {"json": {"text": "an offer", "budget": None}},
+        {"json": {"text": "a better offer", "budget": "4,200 USD"}},
+    ]
+    there = House(tmp_path, FACTS, {"offer": replies})
+    run = asyncio.run(there.run({"idea": "a shop"}))
+    assert run.value("offer")["budget"] is None
+    run = asyncio.run(there.revise("offer", "they can spend 4,200 USD"))
+    assert run.value("offer")["budget"] == "4,200 USD"
+    basis = run.artifacts["offer"].version.facts["budget"]
+    assert (basis.basis, basis.source) == ("stated", "message 1")
+    assert run.steps["offer"].reasks == 0
+
+
+def test_a_thread_that_outgrows_the_window_begins_anew(tmp_path: Path) -> None:
+    """The old thread holds every version; the present holds one."""
+
+    def long_answers(request: Request, seen: tuple[Item, ...]) -> dict[str, Any]:
+        turns = sum(isinstance(item, OutputItem) for item in seen)
+        return {"text": f"Version {turns + 1} " + "of many words " * 150}
+
+    text = '  offer: {about: "An offer.", not_for: none, schema: text}\n'
+    pipeline = FACTS[: FACTS.index("  offer: {about")] + text + FACTS[FACTS.index("steps:") :]
+    there = House(tmp_path, pipeline, long_answers)
+    there.write("orchestrator.toml", 'user = "ana"\n[prices."written"]\ninput = 0\noutput = 0\ncontext = 2500\n')
+    asyncio.run(there.run({"idea": "a shop"}))
+    sources = []
+    for number in range(2):
+        run, _ = revise(there, "offer", f"word {number}")
+        sources.append(run.journals["offer"][-1].threads[0].calls[0].sent.source)
+    assert sources == ["FOLLOW_UP", "REBUILD"]
+    (reason,) = {event.data["reason"] for event in run.events if event.kind == "step.rebuilt"}
+    assert reason == "the whole of it would not fit the model's window any more"
+
+
+def test_S21_a_follow_up_is_as_confidential_as_the_thread_it_goes_on_from(tmp_path: Path) -> None:
+    """What the old thread was told still stands in it, whatever the present says of that."""
+    there = House(tmp_path, PIPELINE, ScriptedProvider(answers, may_see="confidential"), files={"code.py": CODE})
+
+    async def talk() -> None:
+        async with there.services() as (services, _):
+            await services.store.add_message("talk", "user", "between us", sensitivity="confidential")
+
+    asyncio.run(talk())
+    first = asyncio.run(there.run(INPUTS, session="talk"))
+    assert first.artifacts["price"].version.sensitivity == "confidential"
+    there.write("walk.yaml", PIPELINE)
+    run, _ = revise(there)
+    assert run.artifacts["price"].version.sensitivity == "confidential"
+    # And a provider that may no longer see it is not sent it again, on no path.
+    there.provider._traits = there.provider.traits.__class__("scripted", "", "server", may_see="internal")
+    run, asked = revise(there)
+    assert asked == []
+    error = run.steps["price"].error
+    assert error is not None
+    assert error.code == "sensitivity"
