@@ -100,7 +100,10 @@ WINDOW_FULL: Final = "model_context_window_exceeded"  # a vendor's name for a re
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What every call of a thread carries, and how long and how often it may go on. Times are in seconds."""
+    """What every call of a thread carries, and how long and how often it may go on. Times are in seconds.
+
+    `visit` counts those of the step's loop: written answers are a list for each.
+    """
 
     model: str
     step: str
@@ -114,6 +117,7 @@ class Policy:
     cache_key: str | None
     unpriced: Literal["refuse", "allow"]
     capped: bool
+    visit: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +286,7 @@ class Chain:
             cache_key=policy.cache_key,
             step=policy.step,
             call=len(self.calls) + 1,
-            thread_name=self.thread.name,
+            thread_name=self.thread.name if policy.visit == 1 else f"visit-{policy.visit}",
         )
         # One that begins with the thread's own prompt begins it, however the step came to that.
         begins = move.source != "REBUILD" or move.items == (prompt_item(self.thread.prompt),)

@@ -42,7 +42,7 @@ from orchestrator.graph import Graph, StepNode
 from orchestrator.moves import count_reasks
 from orchestrator.output import run_checks, schema_faults, too_large
 from orchestrator.reads import read_data, read_values
-from orchestrator.repeating import Visit, visited
+from orchestrator.repeating import Visit, round_of, visited
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
 from orchestrator.staleness import holds
 from orchestrator.store.records import Fenced
@@ -188,7 +188,7 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
     chain = Chain(
         provider=provider,
         thread=thread,
-        policy=policy_of(walk),
+        policy=replace(policy_of(walk), visit=round_of(snapshot.redo) + 1),
         check=checker(walk, context, snapshot),
         recorder=recorder,
         source=begins.source,

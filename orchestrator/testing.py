@@ -164,6 +164,17 @@ class OrchProject:
 
         return self._do(run.pipeline, work)
 
+    def revise(self, run: OrchRun, step: str, comment: str, *, model: ScriptedProvider | None = None) -> OrchRun:
+        """`orch revise`: the step made once more as a person asks; the run as it is then."""
+        from orchestrator.engine import revise
+
+        self.model = model or self.model
+
+        async def work(services: Services, graph: Graph) -> RunRow:
+            return await revise(services, graph, await services.store.run(run.row.id), step, comment)
+
+        return self._do(run.pipeline, work)
+
     def rerun(self, run: OrchRun, *steps: str, model: ScriptedProvider | None = None) -> OrchRun:
         """`orch rerun RUN --from STEP`: the child run."""
         from orchestrator.engine import rerun
@@ -332,7 +343,9 @@ def assert_not_in_context(run: OrchRun, text: str, *, step: str | None = None) -
 
 def assert_guarded(run: OrchRun, step: str, source: str, *, says: str = "") -> None:
     """Wherever a step was shown something of `source`, a guard stood with it; one that holds the words `says`."""
-    pieces = [piece for thread in run.threads(step) for piece in _pieces(thread.prompt.text, source)]
+    # A follow-up's thread holds a comment alone; what stands ahead of it is the thread that it goes on from.
+    begun = [thread for thread in run.threads(step) if thread.continues is None]
+    pieces = [piece for thread in begun for piece in _pieces(thread.prompt.text, source)]
     assert pieces, f"{step} was shown nothing of {source} in run {run.row.number}"
     for piece in pieces:
         guards = _guards(piece)
@@ -342,19 +355,23 @@ def assert_guarded(run: OrchRun, step: str, source: str, *, says: str = "") -> N
 
 
 def assert_stateless_start(run: OrchRun) -> None:
-    """Every conversation began without an id of another, and went on only on ids of its own."""
+    """Every conversation began without an id of another, and went on only on ids of its own. A follow-up's goes on from
+    the thread that it continues."""
     from orchestrator.ids import is_synthetic
 
-    owners: dict[str, tuple[str, str]] = {}
+    owners: dict[str, tuple[str, str | None]] = {}
     for name in run.graph.steps:
         for thread in run.threads(name):
             for at, call in enumerate(thread.calls):
                 previous, where = call.sent.previous, f"call {call.sent.seq} of {name}"
-                if at == 0:
+                if at == 0 and thread.continues is None:
                     assert is_synthetic(previous), f"{where} begins on the response {previous}"
                 elif not is_synthetic(previous):
                     owner = owners.get(previous)
-                    assert owner == (name, thread.id), f"{where} goes on from {previous}, which is not its own"
+                    own = (thread.id, thread.continues.id if thread.continues is not None else None)
+                    assert owner in [(name, one) for one in own], (
+                        f"{where} goes on from {previous}, which is not its own"
+                    )
                 if call.done is not None and call.done.response_id is not None:
                     owners[call.done.response_id] = (name, thread.id)
 

@@ -23,7 +23,6 @@ from orchestrator.graph import StepNode
 from orchestrator.ids import synthetic_thread_id
 from orchestrator.moves import ends_with, item_text, transcript
 from orchestrator.providers.base import Provider
-from orchestrator.repeating import round_of
 from orchestrator.store.records import ThreadJournal
 from orchestrator.thread import explain
 from orchestrator.values import (
@@ -73,10 +72,7 @@ async def opening(walk: Walk, provider: Provider, snapshot: Snapshot, now: Manif
     redo = snapshot.redo
     if redo is None or redo.mode != "follow_up":
         context = context_of(walk, provider, snapshot)
-        thread = await new_thread(walk, provider, context, snapshot)
-        # The visits of a loop are told apart by name, in the trace and in written answers.
-        visit = round_of(redo) + 1
-        return Opening(replace(thread, name=f"visit-{visit}") if visit > 1 else thread, context)
+        return Opening(await new_thread(walk, provider, context, snapshot), context)
     former = await _former(walk, redo)
     why = NO_THREAD if former is None else unlike(walk.step, redo, former, provider, now)
     if former is not None and not why:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,33 @@ def test_edit_and_rerun_and_resume_are_the_commands(
     assert again.value("report") == "R2."
     assert "B." in again.prompt("report")
     assert again.row.parent_number == done.row.number
+
+
+def test_revise_is_the_command_and_goes_on_from_its_own_thread(
+    orch_project: ProjectFactory, orch_scripted: ScriptedFactory
+) -> None:
+    project = orch_project(FILES)
+    answers: dict[str, Any] = {
+        "rates": [RATES, {"json": {"weekly_usd": 998}}],
+        "stack": [{"text": "A."}],
+        "report": [{"text": "R."}],
+    }
+    run = project.run(inputs={"idea": "a shop"}, model=orch_scripted(answers))
+    revised = project.revise(run, "rates", "one more")
+    assert revised.value("rates") == {"weekly_usd": 998}
+    assert revised.calls("rates")[1].sent.source == "FOLLOW_UP"
+    assert_stateless_start(revised)
+    # A follow-up that went on from what another step was answered (its thread stands earlier in the record).
+    stack = revised.calls("stack")[0].done
+    assert stack is not None
+    first, second = revised.journals["rates"]
+    (thread,) = second.threads
+    sent = replace(thread.calls[0].sent, previous=stack.response_id or "")
+    stolen = replace(second, threads=(replace(thread, calls=(replace(thread.calls[0], sent=sent),)),))
+    graph = replace(revised.graph, steps=dict(reversed(list(revised.graph.steps.items()))))
+    foreign = replace(revised, graph=graph, journals={**revised.journals, "rates": (first, stolen)})
+    with pytest.raises(AssertionError, match=r"call 1 of rates goes on from .* not its own"):
+        assert_stateless_start(foreign)
 
 
 def test_a_project_of_ones_own_is_left_as_it_is(

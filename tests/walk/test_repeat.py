@@ -296,3 +296,14 @@ def test_plain_python_is_not_repeated(tmp_path: Path) -> None:
         there.graph()
     (fault,) = raised.value.diagnostics
     assert (fault.code, fault.message) == ("P228", "step draft: plain Python makes the same value on each visit")
+
+
+def test_written_answers_are_a_list_for_each_visit(tmp_path: Path) -> None:
+    def draft(score: int) -> list[dict[str, Any]]:
+        return [{"json": {"score": score, "text": "t", "missing": "m"}}]
+
+    script: dict[str, Any] = {"draft": draft(1), "draft/visit-2": draft(2), "draft/visit-3": draft(9), "letter": ["L"]}
+    there = House(tmp_path, PIPELINE.format(repeat=USUAL), script)
+    seen = run(there)
+    assert (seen.status, seen.value("draft")["score"]) == ("succeeded", 9)
+    assert {thread.name for journal in seen.journals["draft"] for thread in journal.threads} == {"main"}
