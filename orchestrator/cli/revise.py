@@ -97,7 +97,7 @@ def _print(desk: Desk, graph: Graph, steps: list[StepRow] | tuple[StepRow, ...],
     from rich.text import Text
 
     from orchestrator.cli.differences import print_changes
-    from orchestrator.cli.outcome import redo_from, stale_by_step
+    from orchestrator.cli.outcome import stale_by_step
     from orchestrator.cli.terminal import console, show, visible
 
     out, state, name = console(), desk.state, f"{new.run}/{new.version.step}"
@@ -109,7 +109,7 @@ def _print(desk: Desk, graph: Graph, steps: list[StepRow] | tuple[StepRow, ...],
         show(out, Text.assemble("  stale: ", (step, "yellow"), f"  {visible('; '.join(why), one_line=True)}"))
     others = [row for row in steps if row.kind != "input" and row.name != new.version.step]
     show(out, f"  not stale: {sum(row.name not in stale for row in others)}")
-    again = f"rerun {new.run}{''.join(f' --from {step}' for step in redo_from(graph, list(stale)))}" if stale else ""
+    again = f"refresh {new.run}" if stale else ""
     undo = f"restore {name}@{old.version.version}"
     for word, what in (("redo", again), ("undo", undo)):
         if what:

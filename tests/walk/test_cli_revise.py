@@ -59,6 +59,7 @@ def test_revise_tells_the_change_what_became_stale_and_what_to_type(project: Pat
     assert "  stale: size  key-points v1→v2 (scripted:sample_answers): headline\n" in told
     assert "  stale: announcement  " in told
     assert "  not stale: 0\n" in told
+    assert "  redo: orch refresh 1\n" in told
     assert "  undo: orch restore 1/key-points@1" in told
     assert "v2 → v3" in say("revise", "last/key-points", "-m", "and again")
     assert say("diff", "1/key-points").count("CSV, finally") == 1

@@ -307,3 +307,24 @@ def test_written_answers_are_a_list_for_each_visit(tmp_path: Path) -> None:
     seen = run(there)
     assert (seen.status, seen.value("draft")["score"]) == ("succeeded", 9)
     assert {thread.name for journal in seen.journals["draft"] for thread in journal.threads} == {"main"}
+
+
+def test_a_refresh_goes_through_the_loop_and_takes_nothing_that_is_not_good(tmp_path: Path) -> None:
+    there = house(tmp_path, [9, 9, 4, 10])
+    run(there)
+    asyncio.run(there.edit("least", 10))
+    seen = asyncio.run(there.refresh())
+    assert (seen.status, seen.value("draft")["score"]) == ("succeeded", 10)
+    assert [(a.mode, a.round) for a in seen.attempts["draft"]] == [("", 0), ("", 0), ("repeat", 1), ("repeat", 2)]
+    assert len(there.requests("letter")) == 2, "the letter is written once more, when the loop has ended"
+    assert asyncio.run(there.refresh()).status == "succeeded"
+    assert len(there.requests()) == 6, "nothing is stale any more"
+
+
+def test_a_loop_that_has_failed_is_not_kept_by_a_refresh(tmp_path: Path) -> None:
+    there = house(tmp_path, [1, 2, 3, 4])
+    assert run(there).status == "failed"
+    seen = asyncio.run(there.refresh())
+    assert seen.status == "failed"
+    assert [a.state for a in seen.attempts["draft"]] == ["succeeded", "succeeded", "failed", "failed"]
+    assert there.requests("letter") == []

@@ -475,3 +475,15 @@ def test_S21_a_follow_up_is_as_confidential_as_the_thread_it_goes_on_from(tmp_pa
     error = run.steps["price"].error
     assert error is not None
     assert error.code == "sensitivity"
+
+
+def test_a_refresh_makes_the_readers_of_a_revised_step_anew_and_stops_at_equal_values(tmp_path: Path) -> None:
+    there = house(tmp_path)
+    started(there)
+    revise(there)
+    with there.new_requests() as asked:
+        run = asyncio.run(there.refresh())
+    assert [request.step for request in asked] == ["letter"]
+    assert run.value("doubled") == {"usd": 802}
+    assert run.artifacts["price"].version.version == 2, "what somebody asked for is not made anew"
+    assert not any(row.stale for row in run.steps.values())
