@@ -21,6 +21,7 @@ from orchestrator.engine import RunOptions, Services
 from orchestrator.graph import Graph, build_graph
 from orchestrator.project import find_project
 from orchestrator.settings import load_settings
+from tests.strict_messages import MessagesServer, form_of
 from tests.strict_server import Seen, StrictServer
 from tests.walk.harness import Seen as Run
 from tests.walk.harness import look
@@ -57,8 +58,8 @@ def by_turn(seen: Seen) -> dict[str, Any]:
 class Desk:
     """A project whose provider is this server; each command opens everything anew, as a process of its own would."""
 
-    def __init__(self, folder: Path, server: StrictServer, more: str = "") -> None:
-        table = f'user = "ana"\n[providers.vendor]\nkind = "openai"\nbase_url = "{server.base_url}"\n{more}'
+    def __init__(self, folder: Path, server: StrictServer, more: str = "", kind: str = "openai") -> None:
+        table = f'user = "ana"\n[providers.vendor]\nkind = "{kind}"\nbase_url = "{server.base_url}"\n{more}'
         (folder / "orchestrator.toml").write_text(table, encoding="utf-8")
         (folder / "price.yaml").write_text(PIPELINE, encoding="utf-8")
         self.folder = folder
@@ -154,6 +155,29 @@ def test_S13_over_http_a_lost_thread_is_sent_again_whole(tmp_path: Path, zdr: bo
     assert asked.body["input"][0] == of_price(server)[0].body["input"][0], "the same bytes as at first"
     assert run.value("price") == {"note": "ORIGINAL 3"}
     assert run.journals["price"][-1].threads[0].calls[-1].sent.rung == "replay"
+
+
+def test_S13_anthropic_is_sent_the_whole_thread_and_its_thoughts_as_they_were(tmp_path: Path) -> None:
+    """It keeps no chain, so a follow-up brings every turn along, none of another step."""
+
+    def answer(seen: Seen) -> dict[str, Any]:
+        if form_of(seen) is None:
+            return {"text": "A letter."}
+        return {"json": {"note": f"ORIGINAL {seen.turn + 1}"}, "reasoning": f"THOUGHT {seen.turn + 1}"}
+
+    with MessagesServer(answer) as server:
+        desk = Desk(tmp_path, server, kind="anthropic")
+        desk.run()
+        desk.revise("first word")
+        run = desk.revise("second word")
+        first, _, third = [seen for seen in server.seen if form_of(seen) is not None]
+    assert [message["role"] for message in third.body["messages"]] == ["user", "assistant"] * 2 + ["user"]
+    said = json.dumps(third.body["messages"], ensure_ascii=False)
+    assert said.count("Estimate the price.") == 1
+    assert said.index("ORIGINAL 1") < said.index("first word") < said.index("ORIGINAL 2") < said.index("second word")
+    assert [part["text"] for part in third.body["system"]] == [part["text"] for part in first.body["system"]]
+    assert run.value("price") == {"note": "ORIGINAL 3"}
+    assert [call.sent.source for call in run.calls("price")] == ["NEXT_STEP", "FOLLOW_UP", "FOLLOW_UP"]
 
 
 # --- killed processes -------------------------------------------------------------------------------------------------
