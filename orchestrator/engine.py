@@ -195,6 +195,7 @@ async def resume_run(
     `tools` answers tools in doubt (`retry`, `done:JSON`, `tell`), `settle` says which version of a step edited in
     mid-run stands. Raises UsageError where the run is live elsewhere or its pipeline lost a step.
     """
+    no_bench(run)
     hosts = check_models(services, graph)
     await _check_same_steps(services, graph, run)
     if not take_over:
@@ -288,6 +289,7 @@ async def keep_step(services: Services, graph: Graph, run: RunRow, name: str, no
 
 async def rerun(services: Services, graph: Graph, run: RunRow, from_steps: Sequence[str]) -> RunRow:
     """A child run: the named steps and all below them run again, everything else is shared by reference."""
+    no_bench(run)
     for name in from_steps:
         if name not in graph.steps:
             raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
@@ -334,6 +336,7 @@ async def edit_artifact(
     `restored` is the earlier version whose value this is again: what was found out about that value holds again too.
     Raises UsageError where the value breaks the contract or the head is not `base_version` any more.
     """
+    no_bench(run)
     node = graph.steps.get(name) or graph.inputs.get(name)
     if node is None:
         raise UsageError(f"{graph.name} has no step or input {name}", hint=f"it has {', '.join(graph.rank)}")
@@ -514,6 +517,15 @@ async def _heartbeat(services: Services, run: RunRow, progress: _Progress) -> No
 
 def _emit(services: Services, kind: str, **data: Any) -> None:
     services.listener(Event(kind, None, None, data))
+
+
+def no_bench(run: RunRow) -> None:
+    """Raises UsageError for a bench: its samples are results, and nothing of it goes on."""
+    if run.kind == "bench":
+        raise UsageError(
+            f"run {run.number} is a bench of run {run.parent_number}: it is looked at, and no more",
+            hint=f"orch bench {run.number} shows it; --promote SAMPLE takes a sample into run {run.parent_number}",
+        )
 
 
 # --- rows of a new run ------------------------------------------------------------------------------------------------

@@ -111,6 +111,17 @@ async def plan_run(services: Services, graph: Graph, run: RunRow, *, again: Coll
     return _plan(graph, steps, hosts)
 
 
+def plan_step(
+    services: Services, graph: Graph, name: str, sizes: Mapping[str, int], levels: Mapping[str, Sensitivity], times: int
+) -> Plan:
+    """The plan of running one step alone, so many times, on versions of these sizes (tokens) and sensitivities."""
+    part = replace(graph, steps={name: graph.steps[name]})
+    hosts = check_models(services, part, with_key=False)
+    refused = _refusals(services, graph, levels).get(name, ())
+    once = _planned(services.prices, part.steps[name], sizes, "run", refused)
+    return _plan(part, [once] * times, hosts)
+
+
 def part_of(services: Services, graph: Graph, plan: Plan, names: Collection[str]) -> Plan:
     """The plan of these steps alone, with their own hosts and sums."""
     part = replace(graph, steps={name: step for name, step in graph.steps.items() if name in names})

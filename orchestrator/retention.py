@@ -14,7 +14,7 @@ from typing import Final, Literal
 from orchestrator.store.records import RunMark
 
 Needs = Mapping[str, frozenset[str]]
-Reason = Literal["newest", "tagged", "unfinished", "needed"]
+Reason = Literal["newest", "tagged", "unfinished", "needed", "bench"]
 UNFINISHED: Final = ("running", "waiting", "paused")
 
 
@@ -27,10 +27,17 @@ class Retention:
 
 
 def retain(marks: Sequence[RunMark], needs: Needs, newest: int) -> Retention:
-    """Keep so many of each pipeline, and what else must stay. `marks` are all runs, newest first."""
+    """Keep so many of each pipeline, and what else must stay. `marks` are all runs, newest first.
+
+    A bench is not counted: it stays as long as the run it looks at.
+    """
     kept: dict[str, Reason] = {}
     seen: Counter[str] = Counter()
     for run in marks:
+        if run.kind == "bench":
+            if run.tags or run.status == "running":
+                kept[run.id] = "tagged" if run.tags else "unfinished"
+            continue
         seen[run.pipeline] += 1
         if seen[run.pipeline] <= newest:
             kept[run.id] = "newest"
@@ -40,6 +47,8 @@ def retain(marks: Sequence[RunMark], needs: Needs, newest: int) -> Retention:
             kept[run.id] = "unfinished"
     for run_id in needed_by(kept, needs):
         kept.setdefault(run_id, "needed")
+    benches = [run.id for run in marks if run.kind == "bench" and run.id not in kept]
+    kept |= {bench: "bench" for bench in benches if needs.get(bench, frozenset()) - {bench} <= kept.keys()}
     return Retention(kept, in_order([run for run in marks if run.id not in kept], needs))
 
 

@@ -217,6 +217,12 @@ class Places:
         """The place of a mapping's key rather than of its value; falls back to `of`."""
         return self._places.get((*path, "\x00key")) or self.of(*path)
 
+    def with_text(self, file: str, text: str, *path: str | int) -> Places:
+        """A copy in which the part at `path` stands at the beginning of another text."""
+        copy = Places(self.file, {**self._places, path: Place(file, 1, 1)})
+        copy._lines = {**self._lines, file: text.splitlines()}
+        return copy
+
     def line(self, place: Place) -> str | None:
         """The text of the line a place stands on, if it is in a file known here."""
         lines = self._lines.get(place.file, [])

@@ -18,6 +18,8 @@ from orchestrator.spec import Effort, ManifestKind, Sensitivity
 
 # --- what the store holds ---------------------------------------------------------------------------------------------
 
+# `bench`: samples of one step on a run's inputs, made to be compared and no part of a conversation.
+RunKind = Literal["run", "bench"]
 RunStatus = Literal["running", "waiting", "paused", "succeeded", "failed", "cancelled"]
 # How an attempt begins: anew if its inputs changed, anew in any case, in the thread before it, or as a loop's visit.
 Mode = Literal["", "fresh", "follow_up", "repeat"]
@@ -573,6 +575,7 @@ class RunRow:
     author: str
     error: ErrorRecord | None = None
     tags: tuple[str, ...] = ()
+    kind: RunKind = "run"
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "revise": _entry("revise", "revise", "Have a finished step changed as you say: it goes on in its thread."),
     "refresh": _entry("refresh", "refresh", "Run what is stale again, in the same run."),
     "keep": _entry("refresh", "keep", "Accept a stale step's version as it is."),
+    "bench": _entry("bench", "bench", "Run one step several times on a run's inputs, and compare what comes out."),
     "rerun": _entry("run", "rerun", "Run again from a step, as a new run that shares what is unchanged."),
     "compare": _entry(
         "compare", "compare", "Show what two runs, or two versions, differ in: inputs, values, prompts, model, cost."

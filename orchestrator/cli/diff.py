@@ -46,14 +46,14 @@ def _ref(text: str) -> StepRef:
     if is_run(text):
         hint = f"orch compare {text} OTHER compares whole runs; orch diff {text}/STEP OTHER/STEP one step of each."
         raise UsageError(f'"{text}" names a run, not the artifact of a step', hint=hint)
-    return step_ref(text)
+    return step_ref(text, items=True)
 
 
 async def _side(desk: Desk, store: Store, ref: StepRef) -> Side:
     from orchestrator.cli.differences import side
 
     run = await store.run(ref.run)
-    return side(run, await store.artifact(run.id, ref.step, None, ref.version), desk.known_graph(run))
+    return side(run, await store.artifact(run.id, ref.step, ref.item, ref.version), desk.known_graph(run))
 
 
 async def _made_from(desk: Desk, store: Store, ref: StepRef) -> tuple[Side, Side]:
@@ -61,12 +61,12 @@ async def _made_from(desk: Desk, store: Store, ref: StepRef) -> tuple[Side, Side
     from orchestrator.cli.differences import side
 
     run = await store.run(ref.run)
-    new = await store.artifact(run.id, ref.step, None, ref.version)
+    new = await store.artifact(run.id, ref.step, ref.item, ref.version)
     old = await _parent(store, run, new)
     if old is None:
         raise UsageError(
-            f"{run.number}/{ref.step}@{new.version.version} was made anew: there is no version that it replaces",
-            hint=f"Name the other one too: orch diff OTHER/{ref.step} {run.number}/{ref.step}.",
+            f"{run.number}/{ref.name}@{new.version.version} was made anew: there is no version that it replaces",
+            hint=f"Name the other one too: orch diff OTHER/{ref.step} {run.number}/{ref.name}.",
         )
     graph = desk.known_graph(run)
     return side(run, old, graph), side(run, new, graph)
@@ -97,4 +97,5 @@ def _report(state: State, old: Side, new: Side) -> None:
 
 
 def _name(side: Side) -> str:
-    return f"{side.run}/{side.version.step}@{side.version.version}"
+    item = f"/{side.version.item}" if side.version.item else ""
+    return f"{side.run}/{side.version.step}{item}@{side.version.version}"

@@ -136,7 +136,7 @@ class Job:
             if error.code == CHANGED_MEANWHILE:
                 raise await self._refused(error, base) from error
             raise
-        await self._report(new)
+        await self.report(new)
 
     async def _refused(self, error: UsageError, base: int) -> OrchError:
         """Where somebody was quicker: what they changed goes to stderr, and beside the error of a document."""
@@ -171,7 +171,8 @@ class Job:
             raise
         path.unlink(missing_ok=True)
 
-    async def _report(self, new: ArtifactVersion) -> None:
+    async def report(self, new: ArtifactVersion) -> None:
+        """Say what the new version is, what became stale by it, and what to do about that."""
         from orchestrator.cli.outcome import stale_by_step
         from orchestrator.cli.report import print_document
         from orchestrator.cli.show import artifact_json

@@ -50,6 +50,7 @@ class Progress(AbstractContextManager["Progress"]):
         self.running: dict[str, _Running] = {}
         self.spent: Decimal | None = None
         self.partial = False
+        self.names = frozenset(names)
         self.steps = len(names)
         self.finished: set[str] = set()
         self.worst: Mapping[str, Decimal] = {}
@@ -117,6 +118,14 @@ class Progress(AbstractContextManager["Progress"]):
 
     def _on_store_waiting(self, event: Event) -> None:
         show(self.out, f"  {visible(str(event.data['message']), one_line=True)}")
+
+    def _on_bench_started(self, event: Event) -> None:
+        from rich.text import Text
+
+        data = event.data
+        line = visible(f"{data.get('run')}/{event.step}", one_line=True)
+        samples = plural(int(data.get("samples") or 0), "sample")
+        show(self.out, Text.assemble((f"bench {data.get('number')}", "bold"), f" · {line} · {samples}"))
 
     # --- a step -------------------------------------------------------------------------------------------------------
 
@@ -213,7 +222,8 @@ class Progress(AbstractContextManager["Progress"]):
 
     def _finish(self, event: Event, line: Line) -> None:
         self.running.pop(self._key(event), None)
-        self.finished.add(str(event.step))
+        key = self._key(event)
+        self.finished.add(key if key in self.names else str(event.step))
         print_step(self.out, line, self.width)
 
     def _say(self, event: Event, text: str) -> None:

@@ -1,4 +1,4 @@
-"""References as people write them: `12`, `#12`, `last`, `last~1`, `12/tech-stack`, `12/tech-stack@2`."""
+"""References as people write them: `12`, `#12`, `last`, `last~1`, `12/tech-stack`, `12/tech-stack@2`, `12/notes/a`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from orchestrator.ids import is_name
 
 _RUN = re.compile(r"#?(\d{1,18})|(last(?:~\d{1,9})?)")
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ITEM = re.compile(r"[a-z0-9._-]{1,64}")
 FORMS = "Write 12, last or last~1; 12/tech-stack; 12/tech-stack@2."
 
 
 @dataclass(frozen=True, slots=True)
 class StepRef:
-    """A step of a run; `version` None = the current one."""
+    """A step of a run, or one `item` of it; `version` None = the current one."""
 
     run: str
     step: str
     version: int | None = None
+    item: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The step and its item, as people write them."""
+        return f"{self.step}/{self.item}" if self.item is not None else self.step
 
 
 def is_run(text: str) -> bool:
@@ -37,14 +44,17 @@ def run_ref(text: str) -> str:
     raise UsageError(f'"{text}" names no run', hint=FORMS)
 
 
-def step_ref(text: str) -> StepRef:
-    """`RUN/STEP` or `RUN/STEP@N`. Raises UsageError."""
+def step_ref(text: str, *, items: bool = False) -> StepRef:
+    """`RUN/STEP` or `RUN/STEP@N`; with `items` also `RUN/STEP/ITEM`. Raises UsageError."""
     run, slash, rest = text.partition("/")
     if not slash:
         raise UsageError(f'"{text}" names no step', hint=f"Write the run and the step: last/{text}. {FORMS}")
-    step, at, version = rest.partition("@")
-    if "/" in step or not is_name(step):
+    whole, at, version = rest.partition("@")
+    step, below, item = whole.partition("/") if items else (whole, "", "")
+    if not is_name(step):
         raise UsageError(f'"{rest}" is not the name of a step', hint=FORMS)
+    if below and not _ITEM.fullmatch(item):
+        raise UsageError(f'"{item}" is not the key of an item', hint=f"Write 12/{step}/KEY.")
     if at and not re.fullmatch(r"v?[1-9]\d{0,8}", version):
         raise UsageError(f'"@{version}" is not a version', hint="Versions count from 1: 12/tech-stack@2.")
-    return StepRef(run_ref(run), step, int(version.removeprefix("v")) if at else None)
+    return StepRef(run_ref(run), step, int(version.removeprefix("v")) if at else None, item if below else None)

@@ -31,6 +31,7 @@ _FILTERS: Final = (
     click.option("--pipeline", default="", metavar="NAME", help="Only runs of this pipeline."),
     click.option("--tag", default="", metavar="TAG", help="Only runs with this tag."),
     click.option("--status", type=click.Choice(get_args(RunStatus)), help="Only runs that stand so."),
+    click.option("--all", "benches", is_flag=True, help="Benches too."),
 )
 
 
@@ -45,28 +46,29 @@ def _filters(function: F) -> F:
 
 @group("runs")
 @_filters
-def runs(state: State, limit: int, pipeline: str, tag: str, status: str | None) -> int:
+def runs(state: State, limit: int, pipeline: str, tag: str, status: str | None, benches: bool) -> int:
     """List the runs of this project; or cancel, tag or remove some.
 
     Newest first, with what each has cost and what of it waits for you. `orch runs` is short for `orch runs ls`.
     """
-    return 0 if click.get_current_context().invoked_subcommand else _list(state, limit, pipeline, tag, status)
+    invoked = click.get_current_context().invoked_subcommand
+    return 0 if invoked else _list(state, limit, pipeline, tag, status, benches)
 
 
 @runs.command("ls")
 @_filters
-def ls(state: State, limit: int, pipeline: str, tag: str, status: str | None) -> int:
+def ls(state: State, limit: int, pipeline: str, tag: str, status: str | None, benches: bool) -> int:
     """List the runs of this project, newest first."""
-    return _list(state, limit, pipeline, tag, status)
+    return _list(state, limit, pipeline, tag, status, benches)
 
 
-def _list(state: State, limit: int, pipeline: str, tag: str, status: str | None) -> int:
+def _list(state: State, limit: int, pipeline: str, tag: str, status: str | None, benches: bool) -> int:
     from orchestrator.cli.session import NoRuns, drive, open_desk, reading
     from orchestrator.store.listing_runs import Wanted
     from orchestrator.trace.documents import runs_document
 
     desk = open_desk(state)
-    wanted = Wanted(status or "", pipeline, tag, limit)
+    wanted = Wanted(status or "", pipeline, tag, limit, benches)
 
     async def main() -> tuple[RunGlance, ...]:
         async with reading(desk) as store:
@@ -108,7 +110,7 @@ def _beside(one: RunGlance) -> str:
     """Where the run came from, what waits, its tags, what stopped it."""
     run = one.run
     parts = [
-        f"from {run.parent_number}" if run.parent_number is not None else "",
+        f"{'bench of' if run.kind == 'bench' else 'from'} {run.parent_number}" if run.parent_number is not None else "",
         f"waits: {visible(', '.join(one.waiting), one_line=True)}" if one.waiting else "",
         " ".join(f"[{tag}]" for tag in run.tags),
         excerpt(run.error.message, 100) if run.error else "",

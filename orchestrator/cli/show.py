@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @command("show")
-@click.argument("reference", metavar="[RUN|RUN/STEP[@N]]", default="last")
+@click.argument("reference", metavar="[RUN|RUN/STEP[/ITEM][@N]]", default="last")
 @select_option
 @graph_option
 def show(state: State, reference: str, selections: tuple[str, ...], form: Format | None) -> int:
@@ -55,7 +55,7 @@ def show(state: State, reference: str, selections: tuple[str, ...], form: Format
     if form is not None and "/" not in reference:
         show_graph(state, reference, selections, form)
         return 0
-    step = step_ref(reference) if "/" in reference else None
+    step = step_ref(reference, items=True) if "/" in reference else None
     run = run_ref(reference) if step is None else step.run
     if step is not None and (selections or form):
         hint = f"Write {state.command(f'show {run}')} and the option."
@@ -79,6 +79,11 @@ def show(state: State, reference: str, selections: tuple[str, ...], form: Format
 
 async def _show_run(desk: Desk, store: Store, run: RunRow, only: frozenset[str] | None) -> None:
     """`only` names the steps to show; what is said of the run is said of all of it."""
+    if run.kind == "bench" and not desk.state.json:
+        from orchestrator.cli.bench import benched_of, report
+
+        report(desk.state, await benched_of(desk, store, run))
+        return
     graph = desk.known_graph(run)
     from rich.text import Text
 
@@ -171,7 +176,7 @@ def _line(step: StepRow, label: str, reasons: Mapping[str, Sequence[str]], live:
 
 
 async def _show_step(desk: Desk, store: Store, run: RunRow, ref: StepRef) -> None:
-    artifact = await store.artifact(run.id, ref.step, None, ref.version)
+    artifact = await store.artifact(run.id, ref.step, ref.item, ref.version)
     graph = desk.known_graph(run)
     if desk.state.json:
         print_document(await artifact_json(store, run, artifact, graph))
@@ -221,7 +226,8 @@ def _print_artifact(
         _moment(version.created_at),
         f"read by {', '.join(readers)}" if readers else "read by no step",
     ]
-    title = f"{run.number}/{version.step}@{version.version}"
+    item = f"/{version.item}" if version.item else ""
+    title = f"{run.number}/{version.step}{item}@{version.version}"
     put(out, Text.assemble((title, "bold"), " · ", visible(" · ".join(parts), one_line=True)))
     if version.draft:
         put(out, "  a draft: it is not the current version")

@@ -6,6 +6,7 @@ allows, or than the model's window, is an error before anything is paid.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from orchestrator.context.select import Chosen
@@ -57,6 +58,12 @@ def turn_text(message: Message) -> str:
 def message_name(message: Message) -> str:
     """How the trace names a message: its number in the session, who wrote it, and in which step."""
     return f"message {message.seq} ({message.role}{f', {message.step}' if message.step else ''})"
+
+
+def message_number(name: str) -> int | None:
+    """The number in a name that `message_name` made; None for what names no single message."""
+    found = re.match(r"message (\d+) \(", name)
+    return int(found[1]) if found else None
 
 
 def _unseen(count: int, reason: str) -> list[LeftOut]:

@@ -19,7 +19,8 @@ from orchestrator.values import Dispatch, RunRow
 _NUMBER = Sql("UPDATE subject SET last_run = last_run + 1 WHERE {scope} RETURNING last_run")
 _RUN = insert(
     "run",
-    "id number session_id parent_id pipeline file status owner graph graph_digest author on_exceed unpriced created_at",
+    "id number session_id parent_id kind until_message pipeline file status owner graph graph_digest author on_exceed"
+    " unpriced created_at",
 )
 _BUDGET = insert("budget", "run_id cap_usd")
 STEP = insert(
@@ -42,6 +43,8 @@ def create(tx: Tx, new: NewRun, worker: str, starter: Starter | None) -> tuple[R
         number=number,
         session_id=session_id,
         parent_id=new.parent_id,
+        kind=new.kind,
+        until_message=new.until_message,
         pipeline=new.pipeline,
         file=new.file,
         status="running",

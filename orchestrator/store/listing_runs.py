@@ -15,7 +15,8 @@ from orchestrator.store.sql import Sql, Tx
 
 _FOUND = Sql(
     runs.RUN
-    + "(:status = '' OR r.status = :status) AND (:pipeline = '' OR r.pipeline = :pipeline)"
+    + "(:benches = 1 OR r.kind = 'run') AND (:status = '' OR r.status = :status)"
+    + " AND (:pipeline = '' OR r.pipeline = :pipeline)"
     + " AND (:tag = '' OR r.tags LIKE :tag ESCAPE '!') ORDER BY r.number DESC LIMIT :limit"
 )
 _BETWEEN: Final = "r.number BETWEEN :first AND :last AND {scope:r}"
@@ -33,18 +34,20 @@ _WAITING = Sql(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which runs a list is of; empty = whatever it is."""
+    """Which runs a list is of; empty = whatever it is. With `benches` those too."""
 
     status: str = ""
     pipeline: str = ""
     tag: str = ""
     limit: int = 50
+    benches: bool = False
 
 
 def glances(tx: Tx, wanted: Wanted) -> tuple[RunGlance, ...]:
     """The newest that fit, newest first."""
     tag = f'%"{_escaped(wanted.tag)}"%' if wanted.tag else ""
-    rows = tx.all(_FOUND, status=wanted.status, pipeline=wanted.pipeline, tag=tag, limit=wanted.limit)
+    told = {"status": wanted.status, "pipeline": wanted.pipeline, "tag": tag, "benches": int(wanted.benches)}
+    rows = tx.all(_FOUND, **told, limit=wanted.limit)
     found = [runs.run_row(row) for row in rows]
     if not found:
         return ()

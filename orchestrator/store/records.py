@@ -25,6 +25,7 @@ from orchestrator.values import (
     NewArtifact,
     Prompt,
     ReadRecord,
+    RunKind,
     RunRow,
     SentCall,
     Snapshot,
@@ -68,7 +69,8 @@ class NewStep:
 class NewRun:
     """Everything a run starts from. `session` None = a session of its own; `defaulted` names inputs left at default.
 
-    `inputs` become version 1 of their artifacts, unless `steps` shares a head for the same name.
+    `inputs` become version 1 of their artifacts, unless `steps` shares a head for the same name. A bench sees its
+    parent's message, and of the conversation what stood up to `until_message` (None = all of it).
     """
 
     pipeline: str
@@ -85,6 +87,8 @@ class NewRun:
     on_exceed: Literal["pause", "fail"] = "pause"
     unpriced: Literal["refuse", "allow"] = "refuse"
     parent_id: str | None = None
+    kind: RunKind = "run"
+    until_message: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +246,7 @@ class RunMark:
     pipeline: str
     status: str
     tags: tuple[str, ...] = ()
+    kind: RunKind = "run"
 
 
 @dataclass(frozen=True, slots=True)

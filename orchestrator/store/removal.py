@@ -16,7 +16,7 @@ from orchestrator.store import json_text, runs, workers
 from orchestrator.store.records import RunBusy, RunMark
 from orchestrator.store.sql import Sql, Tx
 
-_MARKS = Sql("SELECT r.id, r.number, r.pipeline, r.status, r.tags FROM run r WHERE {scope:r} ORDER BY r.number DESC")
+_MARKS = Sql("SELECT r.id, r.number, r.pipeline, r.status, r.tags, r.kind FROM run r WHERE {scope:r} ORDER BY r.number DESC")
 _OF_ATTEMPT: Final = "JOIN attempt t ON t.id = {attempt} JOIN step s ON s.id = t.step_id"
 _OTHER: Final = "JOIN attempt u ON u.id = {attempt} JOIN step o ON o.id = u.step_id"
 _ATTEMPT: Final = "{scope:t} AND {scope:s}"
@@ -88,8 +88,8 @@ _SESSION = Sql("DELETE FROM session WHERE id = :session AND {scope}")
 def marks(tx: Tx) -> tuple[RunMark, ...]:
     """All runs, newest first, as far as it takes to say which of them may go."""
     return tuple(
-        RunMark(run_id, number, pipeline, status, tuple(json_text.load(tags)))
-        for run_id, number, pipeline, status, tags in tx.all(_MARKS)
+        RunMark(run_id, number, pipeline, status, tuple(json_text.load(tags)), kind)
+        for run_id, number, pipeline, status, tags, kind in tx.all(_MARKS)
     )
 
 

@@ -24,6 +24,7 @@ from orchestrator.store import (
     adoption,
     answers,
     artifacts,
+    benches,
     calls,
     cancelling,
     claims,
@@ -137,9 +138,9 @@ class Store:
         """A run by id, number, `last` or `last~N`."""
         return await self._read(partial(runs.find, ref=ref))
 
-    async def runs(self, limit: int = 50) -> tuple[RunRow, ...]:
-        """The newest runs, newest first."""
-        return await self._read(partial(runs.newest, limit=limit))
+    async def runs(self, limit: int = 50, *, benches: bool = False) -> tuple[RunRow, ...]:
+        """The newest runs, newest first; with `benches` those too."""
+        return await self._read(partial(runs.newest, limit=limit, benches=benches))
 
     async def glances(self, wanted: listing_runs.Wanted) -> tuple[RunGlance, ...]:
         """The newest runs that are wanted, newest first, each with what it cost and what of it waits."""
@@ -397,6 +398,18 @@ class Store:
         meanwhile."""
         work = partial(answers.edit, run_id=run_id, name=step, item=item, base_version=base_version, new=new)
         return await self._write("edit", work)
+
+    async def made_from(self, run_id: str, step: str) -> benches.MadeFrom:
+        """What a step's current version rests on: the very versions that were read."""
+        return await self._read(partial(benches.made_from, run_id=run_id, step=step))
+
+    async def promote(
+        self, run_id: str, step: str, base: str, *, bench: str, item: str, new: NewArtifact, told: Event
+    ) -> ArtifactVersion:
+        """A bench's sample as the step's new version, on top of the version `base` (an id). Raises UsageError where
+        that is no longer the head; equal bytes make none."""
+        work = partial(benches.promote, run_id=run_id, step=step, base=base, bench=bench, item=item, new=new, told=told)
+        return await self._write("promote", work)
 
     async def events(self, run_id: str, after: int = 0) -> tuple[EventRow, ...]:
         """A run's events in order, those after a number."""

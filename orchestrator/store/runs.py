@@ -22,7 +22,7 @@ from orchestrator.values import BudgetRow, Dispatch, Event, RunRow
 
 RUN: Final = """
 SELECT r.id, r.number, r.pipeline, r.status, r.parent_id, p.number, r.session_id, s.name, r.created_at, r.graph_digest,
-       r.file, m.message, b.cap_usd, r.on_exceed, r.unpriced, r.author, r.tags, r.error
+       r.file, m.message, b.cap_usd, r.on_exceed, r.unpriced, r.author, r.tags, r.error, r.kind
 FROM run r JOIN session s ON s.id = r.session_id JOIN budget b ON b.run_id = r.id
 LEFT JOIN run p ON p.id = r.parent_id AND {scope:p}
 LEFT JOIN message m ON m.run_id = r.id AND m.kind = 'run' AND {scope:m}
@@ -30,7 +30,8 @@ WHERE {scope:r} AND {scope:s} AND {scope:b} AND
 """
 _BY_ID = Sql(RUN + "r.id = :ref")
 _BY_NUMBER = Sql(RUN + "r.number = :ref")
-_NEWEST = Sql(RUN + "r.number > 0 ORDER BY r.number DESC LIMIT :limit OFFSET :skip")
+_NEWEST = Sql(RUN + "r.kind = 'run' ORDER BY r.number DESC LIMIT :limit OFFSET :skip")
+_NEWEST_OF_ALL = Sql(_NEWEST.text.replace("r.kind = 'run'", "r.number > 0"))
 _LOCK = Sql(
     "UPDATE run SET last_event = last_event + :n WHERE id = :run AND {scope} RETURNING last_event, status, owner"
 )
@@ -47,7 +48,7 @@ _SET_CAP = Sql("UPDATE budget SET cap_usd = :cap WHERE run_id = :run AND {scope}
 
 
 def find(tx: Tx, ref: str | int) -> RunRow:
-    """By id, number, `last` or `last~N`. Raises UsageError where this scope has no such run."""
+    """By id, number, `last` or `last~N`, which no bench is. Raises UsageError where this scope has no such run."""
     text = str(ref)
     back = re.fullmatch(r"last(?:~(\d{1,9}))?", text)
     if back is not None:
@@ -61,13 +62,14 @@ def find(tx: Tx, ref: str | int) -> RunRow:
     return run_row(row)
 
 
-def newest(tx: Tx, limit: int) -> tuple[RunRow, ...]:
-    return tuple(run_row(row) for row in tx.all(_NEWEST, limit=limit, skip=0))
+def newest(tx: Tx, limit: int, *, benches: bool = False) -> tuple[RunRow, ...]:
+    """The newest runs, newest first; with `benches` those too."""
+    return tuple(run_row(row) for row in tx.all(_NEWEST_OF_ALL if benches else _NEWEST, limit=limit, skip=0))
 
 
 def run_row(row: Row) -> RunRow:
     id_, number, pipeline, status, parent_id, parent_number, session_id, session, created_at, *rest = row
-    graph_digest, file, message, cap, on_exceed, unpriced, author, tags, error = rest
+    graph_digest, file, message, cap, on_exceed, unpriced, author, tags, error, kind = rest
     return RunRow(
         id=id_,
         number=number,
@@ -87,6 +89,7 @@ def run_row(row: Row) -> RunRow:
         author=author,
         tags=tuple(json_text.load(tags)),
         error=json_text.load_error(error),
+        kind=kind,
     )
 
 

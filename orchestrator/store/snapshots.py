@@ -12,8 +12,10 @@ from orchestrator.store.sql import Row, Sql, Tx
 from orchestrator.values import Artifact, ArtifactVersion, Manifest, Message, Redo, Snapshot
 
 _RUN = Sql(
-    "SELECT r.session_id, m.seq, m.message, s.last_message FROM run r JOIN session s ON s.id = r.session_id"
-    " LEFT JOIN message m ON m.run_id = r.id AND m.kind = 'run' AND {scope:m}"
+    "SELECT r.session_id, m.seq, m.message, COALESCE(r.until_message, s.last_message)"
+    " FROM run r JOIN session s ON s.id = r.session_id"
+    " LEFT JOIN message m ON m.run_id = CASE WHEN r.kind = 'bench' THEN r.parent_id ELSE r.id END"
+    " AND m.kind = 'run' AND {scope:m}"
     " WHERE r.id = :run AND {scope:r} AND {scope:s}"
 )
 _JOINED: Final = (
@@ -35,7 +37,8 @@ _ACCEPTED = Sql(
 )
 _MESSAGES = Sql(
     "SELECT seq, role, message, step, run_id, sensitivity FROM message"
-    " WHERE session_id = :session AND seq <> :own AND seq <> :comment AND {scope} ORDER BY seq DESC LIMIT :limit"
+    " WHERE session_id = :session AND seq <> :own AND seq <> :comment AND seq <= :last AND {scope}"
+    " ORDER BY seq DESC LIMIT :limit"
 )
 _ASKED = Sql(
     "SELECT t.mode, t.round, m.author, m.seq, m.role, m.message, m.step, m.run_id, m.sensitivity FROM attempt t"
@@ -67,12 +70,12 @@ def snapshot(
     head = _head(tx, run_id, step, item)
     redo = _redo(tx, run_id, step, item, redone_by) if redone_by is not None else None
     comment = redo.comment.seq if redo and redo.comment else 0
-    told = {"session": session_id, "own": own or 0, "comment": comment, "limit": messages}
+    told = {"session": session_id, "own": own or 0, "comment": comment, "last": last, "limit": messages}
     lines = tx.all(_MESSAGES, **told) if messages and last else []
     return Snapshot(
         artifacts={name: found for name in reads if (found := record.get(name) or _read(tx, run_id, name))},
         conversation=tuple(Message(*line) for line in reversed(lines)),
-        conversation_total=last - (own is not None) - (comment > 0),
+        conversation_total=last - (own is not None and own <= last) - (comment > 0),
         message=message,
         record=record,
         defaulted=frozenset(row[2] for row in inputs if row[-1]),

@@ -153,7 +153,11 @@ class Session(Scoped, table=True):
 
 
 class Run(Scoped, table=True):
-    """One execution of a pipeline. `last_event` numbers its events; every change touches it first (S02)."""
+    """One execution of a pipeline. `last_event` numbers its events; every change touches it first (S02).
+
+    `kind` "bench": samples of one step of the parent run, which sees that run's message, and of the conversation what
+    stood up to `until_message`.
+    """
 
     __tablename__ = "run"
     __table_args__ = _owned(
@@ -167,6 +171,8 @@ class Run(Scoped, table=True):
     number: int = _count()
     session_id: str = _text()
     parent_id: str | None = _text(None)
+    kind: str = _text("run")
+    until_message: int | None = _count(None)
     pipeline: str = _text()
     file: str = _text()
     status: str = _text()

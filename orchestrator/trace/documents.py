@@ -150,6 +150,7 @@ def runs_document(glances: Sequence[RunGlance]) -> dict[str, Any]:
                 "pipeline": one.run.pipeline,
                 "status": one.run.status,
                 "parent": one.run.parent_number,
+                "kind": one.run.kind,
                 "session": one.run.session,
                 "created_at": moment(one.run.created_at),
                 "tags": list(one.run.tags),

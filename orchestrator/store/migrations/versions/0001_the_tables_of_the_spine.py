@@ -91,6 +91,8 @@ def upgrade() -> None:
         sa.Column("number", sa.BigInteger(), nullable=False),
         sa.Column("session_id", TEXT, nullable=False),
         sa.Column("parent_id", TEXT, nullable=True),
+        sa.Column("kind", TEXT, server_default=sa.text("'run'"), nullable=False),
+        sa.Column("until_message", sa.BigInteger(), nullable=True),
         sa.Column("pipeline", TEXT, nullable=False),
         sa.Column("file", TEXT, nullable=False),
         sa.Column("status", TEXT, nullable=False),
