@@ -44,7 +44,9 @@ def varied(project: Project, settings: Settings, loaded: Loaded, step: str, vari
     graph = finished(*built(project, settings, changed), require_model=not variation.model or named)
     node = _named(graph.steps[step], variation)
     if variation.model is not None and not named:
-        node = replace(node, model=_model(settings, loaded, step, variation.model))
+        model = _model(settings, loaded, step, variation.model)
+        limit = node.model.max_output_tokens if node.model is not None else model.max_output_tokens
+        node = replace(node, model=replace(model, max_output_tokens=limit))
     return replace(graph, steps={**graph.steps, step: node})
 
 
@@ -91,7 +93,7 @@ def _named(node: StepNode, variation: Variation) -> StepNode:
 
 
 def _model(settings: Settings, loaded: Loaded, step: str, text: str) -> ModelChoice:
-    """A model named outright. The limits of the step itself go over; those of its alias are another model's."""
+    """A model named outright. The effort of the step's alias does not go over: it is another model's."""
     assert loaded.spec is not None
     found: list[Diagnostic] = []
     spec = loaded.spec.model_copy(update={"models": {text: ModelSpec(use=text)}})

@@ -62,6 +62,26 @@ class StoreWaiting(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BenchStarted(RunEvent):
+    """Samples of a step are made on the inputs of `run`; each is an item of the step."""
+
+    KIND: ClassVar[str] = "bench.started"
+    number: int
+    run: int
+    samples: int
+    cap_usd: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPromoted(RunEvent):
+    """A sample of a bench became the step's new version."""
+
+    KIND: ClassVar[str] = "step.promoted"
+    bench: int
+    sample: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepStarted(RunEvent):
     KIND: ClassVar[str] = "step.started"
     attempt: int
@@ -221,6 +241,8 @@ _KINDS: Final[Mapping[str, type[RunEvent]]] = {
         RunStarted,
         RunDone,
         StoreWaiting,
+        BenchStarted,
+        StepPromoted,
         StepStarted,
         StepDone,
         StepRepeated,
