@@ -248,9 +248,10 @@ async def _make(services: Services, bench: Bench, run: RunRow, dispatches: Seque
     async def one(dispatch: Dispatch) -> None:
         async with gate:
             if not stopped:
-                graph = bench.variants[(dispatch.item or "a").partition("-")[0]]
+                graph, visits = bench.variants[(dispatch.item or "a").partition("-")[0]], [dispatch]
                 try:
-                    await run_step(services, graph, run, dispatch)
+                    while visits:  # a step that repeats itself has more than one
+                        visits += await run_step(services, graph, run, visits.pop())
                 except BudgetExceeded as error:
                     stopped.append(error)
 

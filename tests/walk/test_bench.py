@@ -468,6 +468,17 @@ def test_a_fork_of_the_run_keeps_a_promoted_version(tmp_path: Path) -> None:
     assert child.status == "succeeded"
 
 
+def test_a_step_that_repeats_itself_makes_all_its_visits_for_each_sample(tmp_path: Path) -> None:
+    repeat = 'repeat: {until: "cost < 50", max_rounds: 2, feedback: "Cheaper."}'
+    pipeline = PIPELINE.replace('checks: ["cost < 100"]', repeat)
+    provider = ScriptedProvider(Counting(24, 60, 30), name="acme")
+    house = House(tmp_path, pipeline, provider, files={"orchestrator.toml": PRICES})
+    asyncio.run(house.run({"order": "two lamps"}))
+    benched = make(house, "price", 1)
+    assert [json.loads(value) for value in values(benched).values()] == [{"cost": 30}]
+    assert [(sample.calls, sample.cost_usd) for sample in benched.samples] == [(2, Decimal("0.006"))]
+
+
 # --- interrupted ------------------------------------------------------------------------------------------------------
 
 
