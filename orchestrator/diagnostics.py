@@ -52,6 +52,7 @@ CODES: Final[Mapping[str, str]] = {
     "P204": "The same name stands twice in one list.",
     "P205": "A read asks for a field that its source's contract does not have.",
     "P206": "A read asks for fields of a value that has none, such as a text.",
+    "P207": "A `select:` read means no step, or cannot be understood.",
     "P208": "A default of a read is no value of its source's contract.",
     "P209": "A read of a step that may be skipped has no default.",
     "P210": "A step has exactly one task: template, prompt or python.",

@@ -20,10 +20,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
-from typing import Final, NoReturn, get_args
+from typing import Any, Final, NoReturn, Protocol, get_args
 
 from orchestrator.errors import Place, UsageError
-from orchestrator.graph import Graph
 from orchestrator.ids import is_name
 from orchestrator.values import StepRow, StepStatus
 
@@ -74,6 +73,30 @@ class Joined:
     terms: tuple[Term, ...]
 
 
+class Declared(Protocol):
+    """A step as far as a selection asks about it: that of a graph, or one that is only declared yet."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def parents(self) -> Sequence[str]: ...
+    @property
+    def reads(self) -> Sequence[Any]: ...
+    @property
+    def contract(self) -> Any: ...
+
+
+class Selectable(Protocol):
+    """A pipeline as far as a selection asks about it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> Mapping[str, Any]: ...
+    @property
+    def steps(self) -> Mapping[str, Declared]: ...
+
+
 Term = Named | Having | Not | Joined
 
 
@@ -89,7 +112,7 @@ class Selection:
 
 
 def select(
-    text: str, graph: Graph, rows: Sequence[StepRow] | None = None, stale: Collection[str] = ()
+    text: str, graph: Selectable, rows: Sequence[StepRow] | None = None, stale: Collection[str] = ()
 ) -> tuple[str, ...]:
     """The steps that a selection means, in topological order. Raises UsageError where it means none.
 
@@ -108,7 +131,7 @@ def select(
 
 
 def choose(
-    selection: Selection, graph: Graph, rows: Sequence[StepRow] | None = None, stale: Collection[str] = ()
+    selection: Selection, graph: Selectable, rows: Sequence[StepRow] | None = None, stale: Collection[str] = ()
 ) -> tuple[str, ...]:
     """The same, without an error where nothing matches. Raises UsageError for words that the pipeline cannot answer."""
     chosen = _Choice(selection.text, graph, rows, frozenset(stale)).of(selection.term)
@@ -118,7 +141,7 @@ def choose(
 class _Choice:
     """One pipeline, maybe one run, asked term by term."""
 
-    def __init__(self, text: str, graph: Graph, rows: Sequence[StepRow] | None, stale: frozenset[str]) -> None:
+    def __init__(self, text: str, graph: Selectable, rows: Sequence[StepRow] | None, stale: frozenset[str]) -> None:
         self.text = text
         self.graph = graph
         self.rows = None if rows is None else [row for row in rows if row.name in graph.steps]
@@ -193,13 +216,13 @@ class _Choice:
             _refuse(self.text, term.at, f'{none} the {term.key} "{term.value}"', _near(term.value, words, hint))
 
 
-def _children(graph: Graph) -> Mapping[str, Sequence[str]]:
+def _children(graph: Selectable) -> Mapping[str, Sequence[str]]:
     """What waits for each step or reads each input."""
     children: dict[str, list[str]] = {name: [] for name in (*graph.inputs, *graph.steps)}
-    for step in graph.steps.values():
+    for step_name, step in graph.steps.items():
         inputs = [read.name for read in step.reads if read.kind == "input"]
         for name in dict.fromkeys((*step.parents, *inputs)):
-            children[name].append(step.name)
+            children[name].append(step_name)
     return children
 
 

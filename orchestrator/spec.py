@@ -8,7 +8,7 @@ about files or functions that exist; that is the graph's business.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
@@ -79,9 +79,13 @@ class ContractSpec(Strict):
 
 
 class ReadSpec(Strict):
-    """One declared read: a step or input by name, optionally some top-level fields only, with a guard of its own."""
+    """One declared read: a step or input by name, optionally some top-level fields only, with a guard of its own.
 
-    read: str
+    `select` stands for a read of each step that it means; when a pipeline is built, these take its place.
+    """
+
+    read: str = ""
+    select: str | None = None
     fields: tuple[str, ...] | None = None
     guard: str | None = None
     default: Any = MISSING
@@ -216,6 +220,22 @@ class Places:
     def key(self, *path: str | int) -> Place:
         """The place of a mapping's key rather than of its value; falls back to `of`."""
         return self._places.get((*path, "\x00key")) or self.of(*path)
+
+    def with_entries(self, origins: Sequence[int], *path: str | int) -> Places:
+        """A copy for a list at `path` that was put together anew: its entry n stands where entry `origins[n]` stood."""
+        depth = len(path)
+        kept, inside = dict[PathKey, Place](), dict[int, dict[PathKey, Place]]()
+        for key, place in self._places.items():
+            if key[:depth] == path and len(key) > depth and isinstance(key[depth], int):
+                inside.setdefault(int(key[depth]), {})[key[depth + 1 :]] = place
+            else:
+                kept[key] = place
+        kept.update(
+            {(*path, at, *rest): place for at, old in enumerate(origins) for rest, place in inside.get(old, {}).items()}
+        )
+        copy = Places(self.file, kept)
+        copy._lines = self._lines
+        return copy
 
     def with_text(self, file: str, text: str, *path: str | int) -> Places:
         """A copy in which the part at `path` stands at the beginning of another text."""

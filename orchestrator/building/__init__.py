@@ -80,10 +80,12 @@ class Building:
         self._kinds = {**dict.fromkeys(spec.inputs, "input"), **dict.fromkeys(spec.steps, "step")}
 
     def graph(self) -> Graph | None:
+        from orchestrator.building.selects import resolve_selects
         from orchestrator.building.steps import StepBuilding
 
         for name in self.spec.artifacts:
             self.contract(name)
+        resolve_selects(self)
         self._build_inputs()
         self._check_names()
         for name, step in self.spec.steps.items():

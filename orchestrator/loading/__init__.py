@@ -326,7 +326,29 @@ class _PipelineLoader:
         if "fields" in keys:
             fields = reader.texts(keys.pop("fields") or None, (*path, "fields"), "'fields'")
             keys.update({"fields": fields} if fields else {})
-        return reader.model(ReadSpec, keys, path, "a read")
+        read = reader.model(ReadSpec, keys, path, "a read") if self._names_a_read(value, keys, path) else None
+        if read is not None and not read.read and read.select is None:  # what it names is faulty, and reported
+            reader.drop(path)
+            return None
+        return read
+
+    def _names_a_read(self, value: Mapping[str, Any], keys: Mapping[str, Any], path: PathKey) -> bool:
+        """Whether an entry says what is read: by name, or by a selection, which takes whole values."""
+        reader, place = self.reader, self.reader.key_place(*path)
+        if "read" not in value and "select" not in value:
+            reader.report(
+                "P102", "'read' is missing in a read", place, "Name a step or input, or write select: tag:TAG."
+            )
+        elif "read" in keys and "select" in keys:
+            reader.report("P207", "a read has both 'read' and 'select'", place, "Make two entries of it.")
+        elif "select" in keys and "fields" in keys:
+            reader.report(
+                "P207", "a selection reads whole values, so it has no 'fields'", place, "Read by name instead."
+            )
+        else:
+            return True
+        reader.drop(path)
+        return False
 
     def _check(self, value: Any, path: PathKey) -> CheckSpec | None:
         reader = self.reader

@@ -97,6 +97,9 @@ def _described(name: str, part: dict[str, Any]) -> None:
 def _shorthand(parts: Mapping[str, Any]) -> None:
     if "StepSpec" in parts:
         _entries(parts["StepSpec"]["properties"])
+    if "ReadSpec" in parts:
+        whole = {"required": ["select"], "not": {"required": ["fields"]}}
+        parts["ReadSpec"]["oneOf"] = [{"required": ["read"]}, whole]
     if "CheckSpec" in parts:
         parts["CheckSpec"]["oneOf"] = [{"required": ["expr"]}, {"required": ["python"]}]
 

@@ -37,6 +37,7 @@ CONTRACT: Final[Mapping[str, str]] = {
 }
 READ: Final[Mapping[str, str]] = {
     "read": "The step or input that is read.",
+    "select": "In place of read: every step that a selection means, as tag:costs; each is read whole.",
     "fields": "Only these top-level fields of its value.",
     "guard": "What this reader must not use the value for, on top of the contract's not_for.",
     "default": "What is read where the step made nothing.",
