@@ -230,6 +230,7 @@ async def revise(
         )
     if not comment.strip():
         raise UsageError("the comment is empty", hint="say what should change")
+    no_bench(run)
     check_models(services, graph)
     await _check_same_steps(services, graph, run)
     await services.store.check_free(run.id, services.worker)
@@ -253,6 +254,7 @@ async def refresh_run(
     `steps` are the only ones to begin with (default: all that are stale, and what has not run or failed); `force` runs
     them whether they are stale or not. Where nothing is stale, nothing happens. Raises what `resume_run` raises.
     """
+    no_bench(run)
     hosts = check_models(services, graph)
     await _check_same_steps(services, graph, run)
     if not take_over:
@@ -275,6 +277,7 @@ async def keep_step(services: Services, graph: Graph, run: RunRow, name: str, no
 
     Raises UsageError where the step has no version or is under way.
     """
+    no_bench(run)
     step = graph.steps.get(name)
     if step is None:
         raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")

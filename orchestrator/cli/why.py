@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from orchestrator.cli.options import State, command
 from orchestrator.cli.refs import StepRef, step_ref
 from orchestrator.cli.report import print_document
 from orchestrator.cli.terminal import console, excerpt, money, show, tokens, visible
-from orchestrator.errors import UsageError
+from orchestrator.errors import OrchError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,7 +79,18 @@ async def _journal(store: Store, run: RunRow, steps: Sequence[StepRow], ref: Ste
         raise UsageError(
             f'"{ref.name}" has not started in run {run.number}', hint=f"orch plan {run.number} says what will run."
         )
-    return await store.journal(attempts[-1].id)
+    return await _of_its_bench(store, run, ref, await store.journal(attempts[-1].id))
+
+
+async def _of_its_bench(store: Store, run: RunRow, ref: StepRef, journal: Journal) -> Journal:
+    """For a version that was promoted, what its sample saw; the run's own attempt only holds what it was made from."""
+    told = [event for event in await store.events(run.id) if event.kind == "step.promoted" and event.step == ref.step]
+    if journal.threads or ref.item or not told or told[-1].attempt != journal.attempt.number:
+        return journal
+    with contextlib.suppress(OrchError):  # the bench may have been removed since
+        bench = await store.run(told[-1].data["bench"])
+        return await store.journal((await store.attempts(bench.id, ref.step, told[-1].data["sample"]))[-1].id)
+    return journal
 
 
 async def _output(store: Store, run: RunRow, ref: StepRef) -> str | None:

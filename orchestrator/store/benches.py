@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.errors import UsageError
-from orchestrator.store import artifacts, runs
+from orchestrator.store import artifacts, json_text, runs
 from orchestrator.store.answers import CHANGED_MEANWHILE
-from orchestrator.store.commits import named_step
+from orchestrator.store.claims import new_attempt, recorded
+from orchestrator.store.commits import ATTEMPT, named_step, pass_locked
+from orchestrator.store.records import Claim
 from orchestrator.store.sql import Sql, Tx
-from orchestrator.values import ArtifactVersion, Event, NewArtifact
+from orchestrator.values import ArtifactVersion, Event, Manifest, NewArtifact, ReadRecord
 
 _MADE_FROM = Sql(
     "SELECT COALESCE(s.basis_id, s.attempt_id) FROM step s"
@@ -33,9 +35,12 @@ _SAMPLE = Sql(
     "SELECT a.id, a.attempt_id FROM step s JOIN artifact a ON a.id = s.head_id"
     " WHERE s.run_id = :bench AND s.name = :name AND s.item = :item AND {scope:s} AND {scope:a}"
 )
+_VECTOR = Sql(
+    "SELECT r.name, r.artifact_id, r.version, r.fields, r.hash FROM read r"
+    " WHERE r.attempt_id = :attempt AND r.item = '' AND {scope:r}"
+)
 _PROMOTED = Sql(
-    "UPDATE step SET head_id = :head, basis_id = :basis, last_version = :version, stale = 0"
-    " WHERE id = :step AND {scope}"
+    "UPDATE step SET head_id = :head, basis_id = :basis, last_version = :version WHERE id = :step AND {scope}"
 )
 
 
@@ -69,8 +74,9 @@ def promote(
 ) -> ArtifactVersion:
     """A sample as the step's new version, on top of the one it was compared with; equal bytes make none.
 
-    The version rests on what the sample was made from, so that a run made with another template says so. Raises
-    UsageError where the step has another version by now.
+    It gets an attempt of the run's own, with what the sample was made from: so the run needs nothing of the bench, and
+    says of a version that was made with another template just that. Raises UsageError where the step has another
+    version by now, or is under way.
     """
     runs.lock(tx, run_id)
     row = named_step(tx, run_id, step, None)
@@ -86,8 +92,17 @@ def promote(
     head = artifacts.version_by_id(tx, base)
     if artifacts.version_by_id(tx, sample[0]).sha256 == head.sha256:
         return head
+    state, number = tx.all(ATTEMPT, attempt=row.attempt_id)[0][:2] if row.attempt_id else ("succeeded", 0)
+    if state in ("ready", "running", "waiting"):
+        raise UsageError(f"{step} is {state}", hint="`orch show RUN` shows what it waits for")
+    attempt = new_attempt(tx, run_id, row.id, step, "", number + 1)
+    reads = [
+        ReadRecord(name, artifact, version, json_text.names(fields), value)
+        for name, artifact, version, fields, value in tx.all(_VECTOR, attempt=sample[1])
+    ]
+    manifest = recorded(tx, sample[1]) or Manifest(())
+    pass_locked(tx, runs.lock(tx, run_id, 1), Claim(attempt, "", manifest, tuple(reads), base, events=(told,)), "kept")
     version = row.next_version
-    artifact_id = artifacts.write(tx, run_id, step, "", version, new, base, sample[1])
-    tx.run(_PROMOTED, step=row.id, head=artifact_id, basis=sample[1], version=version)
-    runs.write_events(tx, run_id, runs.lock(tx, run_id, 1), [told])
+    artifact_id = artifacts.write(tx, run_id, step, "", version, new, base, attempt.attempt_id)
+    tx.run(_PROMOTED, step=row.id, head=artifact_id, basis=attempt.attempt_id, version=version)
     return artifacts.version_by_id(tx, artifact_id)

@@ -16,7 +16,9 @@ from orchestrator.store import json_text, runs, workers
 from orchestrator.store.records import RunBusy, RunMark
 from orchestrator.store.sql import Sql, Tx
 
-_MARKS = Sql("SELECT r.id, r.number, r.pipeline, r.status, r.tags, r.kind FROM run r WHERE {scope:r} ORDER BY r.number DESC")
+_MARKS = Sql(
+    "SELECT r.id, r.number, r.pipeline, r.status, r.tags, r.kind FROM run r WHERE {scope:r} ORDER BY r.number DESC"
+)
 _OF_ATTEMPT: Final = "JOIN attempt t ON t.id = {attempt} JOIN step s ON s.id = t.step_id"
 _OTHER: Final = "JOIN attempt u ON u.id = {attempt} JOIN step o ON o.id = u.step_id"
 _ATTEMPT: Final = "{scope:t} AND {scope:s}"

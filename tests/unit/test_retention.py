@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +27,20 @@ def test_the_newest_of_each_pipeline_stay() -> None:
     assert numbers(found.gone) == [3, 2, 1]
     assert numbers(retain(runs, {}, 2).gone) == [1]
     assert retain(runs, {}, 0).kept == {}
+
+
+def test_a_bench_is_no_run_that_counts_and_stays_as_long_as_its_run() -> None:
+    runs = [
+        replace(mark(5), kind="bench"),
+        replace(mark(4), kind="bench"),
+        mark(3),
+        replace(mark(2, "demo", "succeeded", "good"), kind="bench"),
+        mark(1),
+    ]
+    needs = {"r5": frozenset({"r3"}), "r4": frozenset({"r1"}), "r2": frozenset({"r0"})}
+    found = retain(runs, needs, 1)
+    assert found.kept == {"r3": "newest", "r5": "bench", "r2": "tagged", "r0": "needed"}
+    assert numbers(found.gone) == [4, 1], "a bench goes ahead of its run"
 
 
 def test_tagged_and_unfinished_runs_stay() -> None:

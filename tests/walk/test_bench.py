@@ -479,6 +479,24 @@ def test_a_step_that_repeats_itself_makes_all_its_visits_for_each_sample(tmp_pat
     assert [(sample.calls, sample.cost_usd) for sample in benched.samples] == [(2, Decimal("0.006"))]
 
 
+def test_a_run_needs_nothing_of_its_benches_and_outlives_them(tmp_path: Path) -> None:
+    house = money(tmp_path, 24, 30)
+    asyncio.run(house.run({"order": "two lamps"}))
+    promoted(house, make(house, "price", 1).run.number, "a-1")
+
+    async def main() -> None:
+        async with house.services() as (services, _):
+            store = services.store
+            run, bench = await store.run(1), await store.run(2)
+            with pytest.raises(UsageError, match="run 1 is needed by run 2"):
+                await store.remove_run(run.id)
+            await store.remove_run(bench.id)
+
+    asyncio.run(main())
+    assert asyncio.run(house.look(1)).value("price") == {"cost": 30}
+    assert asyncio.run(house.rerun("letter")).status == "succeeded"
+
+
 # --- interrupted ------------------------------------------------------------------------------------------------------
 
 

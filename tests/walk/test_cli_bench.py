@@ -128,6 +128,7 @@ def test_a_promoted_sample_tells_what_became_stale(project: Path, say: Say) -> N
     assert "stale: announcement" in out
     assert "undo: orch restore 1/key-points@1" in out
     assert document(say, "show", "1/key-points")["artifact"]["origin"] == "model"
+    assert "thread main · other_answers" in say("why", "1/key-points"), "its sample's"
     assert "changed since this bench" in say("bench", "2", "--promote", "a-1", code=2)
     new = document(say, "bench", "1/key-points", "--n", "1")
     assert new["variants"][0]["changes"] == [

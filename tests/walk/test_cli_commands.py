@@ -76,7 +76,7 @@ def test_help_lists_exactly_the_commands_that_exist() -> None:
     shown = orch("--help").stdout
     for name in COMMANDS:
         assert f"\n  {name} " in shown
-    for later in ("approve", "ui", "memory"):
+    for later in ("ui", "memory"):
         assert f"\n  {later} " not in shown
 
 
