@@ -61,6 +61,7 @@ CODES: Final[Mapping[str, str]] = {
     "P213": "The template names something that the step does not read, or that does not exist.",
     "P214": "The template uses a name in a way that cannot be: inputs.NAME, block('NAME'), quote('NAME', 'field').",
     "P215": "The template names an artifact bare. It would reach the model without its label: use block('NAME').",
+    "P219": "A read `from` an earlier run cannot be: its name is taken, or its contract is not known.",
     "P221": "A reference to Python is written file.py:name.",
     "P222": "The Python file is missing, or outside the project.",
     "P223": "The Python file fails when it is loaded, or has no such name.",

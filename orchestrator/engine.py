@@ -27,7 +27,7 @@ from orchestrator.project import Project
 from orchestrator.providers.registry import Providers
 from orchestrator.settings import Settings
 from orchestrator.spec import SENSITIVITY_RANK
-from orchestrator.staleness import stale_reasons
+from orchestrator.staleness import pins_of, stale_reasons
 from orchestrator.step import Services, check_models, error_record, run_step
 from orchestrator.store import open_store
 from orchestrator.store.records import AdoptPlan, Kept, NewRun, NewStep, RunBusy
@@ -259,6 +259,7 @@ async def refresh_run(
     await _check_same_steps(services, graph, run)
     if not take_over:
         await services.store.check_free(run.id, services.worker)
+    await services.store.repin(run.id, pins_of(graph))
     stale = stale_reasons(graph, await services.store.steps(run.id))
     first = [name for name in graph.steps if (steps is None or name in steps) and (force or name in stale)]
     plan = AdoptPlan(
@@ -343,6 +344,11 @@ async def edit_artifact(
     node = graph.steps.get(name) or graph.inputs.get(name)
     if node is None:
         raise UsageError(f"{graph.name} has no step or input {name}", hint=f"it has {', '.join(graph.rank)}")
+    if name in pins_of(graph):
+        raise UsageError(
+            f"{name} is what an earlier run made, so it is not edited here",
+            hint=f"edit it in that run, then: orch refresh {run.number}",
+        )
     contract = node.contract
     try:
         data = contract.normalise(value)
@@ -540,7 +546,7 @@ def _spec_json(graph: Graph) -> bytes:
 
 
 def _new_steps(graph: Graph) -> list[NewStep]:
-    inputs = [NewStep(name, None, "input", graph.rank[name]) for name in graph.inputs]
+    inputs = [NewStep(name, None, "input", graph.rank[name], pin=node.pin) for name, node in graph.inputs.items()]
     return inputs + [
         NewStep(step.name, None, step.kind, graph.rank[step.name], step.parents) for step in graph.steps.values()
     ]

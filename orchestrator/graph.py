@@ -16,6 +16,7 @@ from orchestrator.errors import Diagnostic, Place
 from orchestrator.expressions import Expression
 from orchestrator.spec import MISSING, STALE_ON, ConversationSpec, Effort, ManifestKind, PipelineSpec, StepSpec
 from orchestrator.tools import Tool
+from orchestrator.values import Pin
 
 if TYPE_CHECKING:
     from orchestrator.project import Project
@@ -93,12 +94,13 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class InputNode:
-    """A run's input. `default` is MISSING where a value must be given."""
+    """A run's input. `default` is MISSING where a value must be given. `pin`: an earlier run made it."""
 
     name: str
     contract: Contract
     place: Place
     default: Any = MISSING
+    pin: Pin | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,13 @@ from orchestrator.values import NewArtifact
 
 def check_inputs(graph: Graph, given: Mapping[str, Any], author: str = "customer") -> dict[str, NewArtifact]:
     """Every declared input with a value, defaults filled in. Raises UsageError for the first thing wrong."""
+    declared = {name: node for name, node in graph.inputs.items() if node.pin is None}
     for name in given:
-        if name not in graph.inputs:
-            near = get_close_matches(name, list(graph.inputs), n=1)
-            known = f"did you mean {near[0]}?" if near else f"inputs: {', '.join(graph.inputs) or 'none'}"
+        if name not in declared:
+            near = get_close_matches(name, list(declared), n=1)
+            known = f"did you mean {near[0]}?" if near else f"inputs: {', '.join(declared) or 'none'}"
             raise UsageError(f"{graph.name} has no input {name!r}", hint=known, code="unknown_input")
-    missing = [node.name for node in graph.inputs.values() if node.name not in given and node.default is MISSING]
+    missing = [node.name for node in declared.values() if node.name not in given and node.default is MISSING]
     if missing:
         raise UsageError(
             f"{graph.name} needs the input{'s' if len(missing) > 1 else ''} {', '.join(missing)}",
@@ -30,7 +31,7 @@ def check_inputs(graph: Graph, given: Mapping[str, Any], author: str = "customer
         )
     return {
         name: _artifact(node, given.get(name, node.default), author if name in given else "default")
-        for name, node in graph.inputs.items()
+        for name, node in declared.items()
     }
 
 

@@ -21,15 +21,17 @@ from orchestrator.graph import Graph, StepNode, downstream
 from orchestrator.ids import sha256, synthetic_thread_id
 from orchestrator.inputs import check_inputs
 from orchestrator.providers.prices import Prices
-from orchestrator.providers.tokens import estimate
+from orchestrator.providers.tokens import estimate, of_bytes
 from orchestrator.spec import ConversationSpec, Sensitivity
-from orchestrator.staleness import Difference, differences
+from orchestrator.staleness import Difference, differences, pins_of, with_newest
 from orchestrator.step import Services, check_models, compose_off_loop, output_format
+from orchestrator.store.pins import Pinned
 from orchestrator.values import (
     Artifact,
     ArtifactVersion,
     LeftOut,
     NewArtifact,
+    Pin,
     Prompt,
     Request,
     RunRow,
@@ -79,20 +81,32 @@ class Rendered:
     model: str
 
 
-async def plan_new(services: Services, graph: Graph, inputs: Mapping[str, Any]) -> Plan:
+async def plan_new(services: Services, graph: Graph, inputs: Mapping[str, Any], session: str | None = None) -> Plan:
     """The plan of a run that does not exist yet. Raises what starting it would raise for its inputs and models."""
     hosts = check_models(services, graph, with_key=False)
     sizes = {name: estimate(artifact.body) for name, artifact in check_inputs(graph, inputs).items()}
-    refused = _refusals(services, graph, {})
+    taken = await services.store.pins_now(session, pins_of(graph))
+    sizes |= {name: of_bytes(one.version.size) for name, one in taken.items()}
+    refused = _refusals(services, graph, {name: one.version.sensitivity for name, one in taken.items()})
     steps = [_planned(services.prices, s, sizes, "run", refused.get(s.name, ())) for s in graph.steps.values()]
-    return _plan(graph, steps, hosts)
+    plan = _plan(graph, steps, hosts)
+    return replace(plan, notes=(*plan.notes, *(_taken(name, pin, taken) for name, pin in pins_of(graph).items())))
+
+
+def _taken(name: str, pin: Pin, taken: Mapping[str, Pinned]) -> str:
+    """What a new run would take from an earlier one."""
+    if name in taken:
+        return f"{name} is taken from run {taken[name].run}: {pin.step}@{taken[name].version.version}"
+    lacks = "so the run does not start" if pin.required else "so its default is read"
+    return f"{name}: no earlier run of the {pin.source} has {pin.step} as {pin.contract}, {lacks}"
 
 
 async def plan_run(services: Services, graph: Graph, run: RunRow, *, again: Collection[str] | None = None) -> Plan:
     """What `resume` and a refresh of everything stale would do to an existing run; `again` names steps that are to run
     whether they are stale or not."""
     hosts = check_models(services, graph, with_key=False)
-    rows = {row.name: row for row in await services.store.steps(run.id)}
+    newest = await services.store.newest_pins(run.id, pins_of(graph))
+    rows = {row.name: row for row in with_newest(await services.store.steps(run.id), newest)}
     found = differences(graph, tuple(rows.values()))
     for name in again or ():
         found[name] = Difference((*found.get(name, Difference()).stale, "asked for"))

@@ -81,11 +81,15 @@ class ContractSpec(Strict):
 class ReadSpec(Strict):
     """One declared read: a step or input by name, optionally some top-level fields only, with a guard of its own.
 
-    `select` stands for a read of each step that it means; when a pipeline is built, these take its place.
+    `select` stands for a read of each step that it means; when a pipeline is built, these take its place. `from` reads
+    what an earlier run made: under the name `as`, of the contract `type` (default: the read's own name).
     """
 
     read: str = ""
     select: str | None = None
+    from_: Literal["session", "project"] | None = Field(default=None, alias="from")
+    as_: str | None = Field(default=None, alias="as")
+    type: str | None = None
     fields: tuple[str, ...] | None = None
     guard: str | None = None
     default: Any = MISSING

@@ -12,13 +12,13 @@ One comparison serves all who ask: what `plan` shows, what `refresh` runs, and w
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.graph import Graph, StepNode
 from orchestrator.spec import ManifestKind
 from orchestrator.thread import explain, manifest
-from orchestrator.values import Manifest, StepRow
+from orchestrator.values import ArtifactVersion, Manifest, Pin, StepRow
 
 MADE_WITH: Final[frozenset[ManifestKind]] = frozenset({"definition", "template", "code", "tools", "model"})
 EDITED_MEANWHILE: Final = "an input was edited while it ran"
@@ -70,6 +70,16 @@ def differences(graph: Graph, rows: Sequence[StepRow]) -> dict[str, Difference]:
         one = difference(step, row.accepted, manifest(step, heads))
         found[row.name] = Difference((EDITED_MEANWHILE,), one.changed) if row.stale and not one.stale else one
     return found
+
+
+def pins_of(graph: Graph) -> dict[str, Pin]:
+    """What the pipeline takes from earlier runs, by the name it has here."""
+    return {name: node.pin for name, node in graph.inputs.items() if node.pin is not None}
+
+
+def with_newest(rows: Sequence[StepRow], newest: Mapping[str, ArtifactVersion]) -> tuple[StepRow, ...]:
+    """The rows as they would be if what is taken from earlier runs were taken now: a newer one is a reason (S15)."""
+    return tuple(replace(row, head=newest[row.name]) if row.name in newest else row for row in rows)
 
 
 def stale_reasons(graph: Graph, rows: Sequence[StepRow]) -> Mapping[str, tuple[str, ...]]:

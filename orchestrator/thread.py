@@ -137,7 +137,8 @@ def _pieces(graph: Graph, step: StepNode, artifacts: Mapping[str, Block], questi
 def _input(graph: Graph, read: Read, block: Block) -> Plain | Slot:
     """A one-line scalar as itself, everything else as its block (S22)."""
     content = content_of(block)
-    if graph.spec.inputs[read.name].type in SCALAR_INPUTS:
+    declared = graph.spec.inputs.get(read.name)
+    if declared is not None and declared.type in SCALAR_INPUTS:
         value = content if read.contract.form == "text" else json.loads(content)
         if is_plain(value):
             return value

@@ -16,6 +16,21 @@ from typing import Any, Literal
 from orchestrator.ids import digest
 from orchestrator.spec import Effort, ManifestKind, Sensitivity
 
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What a run takes from an earlier one when it starts: the version of a step there, of this contract (S15).
+
+    `session`: of the newest earlier run of the same session; `project`: of the newest that succeeded. `required`: a run
+    without one does not start.
+    """
+
+    source: Literal["session", "project"]
+    step: str
+    contract: str
+    required: bool = True
+
+
 # --- what the store holds ---------------------------------------------------------------------------------------------
 
 # `bench`: samples of one step on a run's inputs, made to be compared and no part of a conversation.

@@ -80,12 +80,14 @@ class Building:
         self._kinds = {**dict.fromkeys(spec.inputs, "input"), **dict.fromkeys(spec.steps, "step")}
 
     def graph(self) -> Graph | None:
+        from orchestrator.building.pins import resolve_pins
         from orchestrator.building.selects import resolve_selects
         from orchestrator.building.steps import StepBuilding
 
         for name in self.spec.artifacts:
             self.contract(name)
         resolve_selects(self)
+        resolve_pins(self)
         self._build_inputs()
         self._check_names()
         for name, step in self.spec.steps.items():
@@ -131,6 +133,10 @@ class Building:
     def kinds(self) -> Mapping[str, str]:
         """Every name that can be read, with what it is. Steps and inputs share one name space."""
         return self._kinds
+
+    def known_as_input(self, name: str) -> None:
+        """A name that can be read although nobody declares it: an earlier run has made it."""
+        self._kinds[name] = "input"
 
     def unknown(self, what: str, name: str, place: Place) -> None:
         """Report a name that is neither a step nor an input, unless its own fault is the cause."""
@@ -334,7 +340,8 @@ def _digested(
     """What makes two graphs the same: whatever a run of them could do differently."""
     yield [spec.pipeline, spec.system, list(outputs), spec.budget.model_dump(mode="json") if spec.budget else None]
     for name, node in inputs.items():
-        yield [name, node.contract.digest, None if node.default is MISSING else [node.default]]
+        pin = [node.pin.source, node.pin.step] if node.pin is not None else []
+        yield [name, node.contract.digest, None if node.default is MISSING else [node.default], *pin]
     for name, step in steps.items():
         model = step.model
         yield [

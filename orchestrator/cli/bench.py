@@ -94,7 +94,7 @@ def _make(
     state: State, reference: str, samples: int, variation: Variation, cap: Decimal | None, effects: bool, *, ask: bool
 ) -> int:
     from orchestrator.bench import cap_of, look, plan_bench, prepare, run_bench
-    from orchestrator.cli.outcome import value_of
+    from orchestrator.exchange.reading import value_of
     from orchestrator.cli.progress import Progress
     from orchestrator.cli.report import EventLines
     from orchestrator.cli.session import drive, find_run, known_steps, open_desk, services
@@ -147,7 +147,7 @@ def _show(state: State, reference: str) -> int:
 async def benched_of(desk: Desk, store: Store, run: RunRow) -> Benched:
     """What a bench came to, its values read as the pipeline says now."""
     from orchestrator.bench import look
-    from orchestrator.cli.outcome import value_of
+    from orchestrator.exchange.reading import value_of
 
     graph = desk.known_graph(run)
     return await look(store, run, lambda artifact: value_of(artifact, graph))

@@ -26,9 +26,15 @@ STYLES: Final = {"run": "cyan", "reuse": "green", "maybe": "yellow", "ask": "yel
 @click.argument("target", metavar="[NAME|RUN]", required=False)
 @click.option("--input", "-i", "file", metavar="FILE|-", help="JSON object of input names; - reads stdin.")
 @click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help="One input; wins over --input.")
+@click.option("--session", metavar="NAME", help="The conversation that the new run would go on with.")
 @select_option
 def plan(
-    state: State, target: str | None, file: str | None, assignments: tuple[str, ...], selections: tuple[str, ...]
+    state: State,
+    target: str | None,
+    file: str | None,
+    assignments: tuple[str, ...],
+    session: str | None,
+    selections: tuple[str, ...],
 ) -> int:
     """Show what would run, why, and what it would cost; nothing is sent.
 
@@ -36,14 +42,20 @@ def plan(
     selected steps.
     """
     if target is not None and is_run(target):
-        if file is not None or assignments:
-            raise UsageError("a run already has its inputs", hint="Leave out --input and --set, or name a pipeline.")
+        if file is not None or assignments or session is not None:
+            hint = "Leave out --input, --set and --session, or name a pipeline."
+            raise UsageError("a run already has its inputs", hint=hint)
         return _plan_run(state, target, selections)
-    return _plan_new(state, target, file, assignments, selections)
+    return _plan_new(state, target, file, assignments, selections, session)
 
 
 def _plan_new(
-    state: State, name: str | None, file: str | None, assignments: tuple[str, ...], selections: tuple[str, ...]
+    state: State,
+    name: str | None,
+    file: str | None,
+    assignments: tuple[str, ...],
+    selections: tuple[str, ...],
+    session: str | None,
 ) -> int:
     from orchestrator.cli.inputs import read_inputs
     from orchestrator.cli.session import drive, open_desk, services
@@ -57,7 +69,7 @@ def _plan_new(
 
     async def main() -> Plan:
         async with services(desk) as opened:
-            planned = await plan_new(opened, graph, inputs)
+            planned = await plan_new(opened, graph, inputs, session)
             return part_of(opened, graph, planned, selected(graph, selections)) if selections else planned
 
     return _print(state, drive(main), graph.name, graph.spec.budget.usd if graph.spec.budget else None)

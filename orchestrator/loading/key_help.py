@@ -37,6 +37,9 @@ CONTRACT: Final[Mapping[str, str]] = {
 }
 READ: Final[Mapping[str, str]] = {
     "read": "The step or input that is read.",
+    "from": "Reads what an earlier run made: the last of the same session, or the last that succeeded in the project.",
+    "as": "With from: the name that this step knows it by; needed where the pipeline has a step of that name.",
+    "type": "With from: the name of its contract; left out, the step's own here, or the read's name.",
     "select": "In place of read: every step that a selection means, as tag:costs; each is read whole.",
     "fields": "Only these top-level fields of its value.",
     "guard": "What this reader must not use the value for, on top of the contract's not_for.",

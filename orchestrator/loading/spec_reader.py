@@ -28,7 +28,7 @@ LATER: Final[Mapping[type[Strict], frozenset[str]]] = {
     PipelineSpec: frozenset({"memory"}),
     ContractSpec: frozenset({"tripwires"}),
     ModelSpec: frozenset({"fallback", "structured"}),
-    ReadSpec: frozenset({"require", "from"}),
+    ReadSpec: frozenset({"require"}),
     StepSpec: frozenset({"gate", "for_each", "recall", "memory", "chat", "review", "ungated", "with"})
     | {"require", "on_input_change", "fallback", "structured", "updates", "tripwires", "select", "from"},
 }

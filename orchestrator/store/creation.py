@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.ids import uuid7
-from orchestrator.store import artifacts, json_text, messages, runs
+from orchestrator.store import artifacts, json_text, messages, pins, runs
 from orchestrator.store.claims import NewAttempt, new_attempts
 from orchestrator.store.columns import to_pico
 from orchestrator.store.content import put
@@ -67,7 +67,7 @@ def _steps(tx: Tx, run_id: str, new: NewRun) -> list[NewAttempt]:
     """Write the steps; the first attempts of those that wait for nothing."""
     listed = {step.name for step in new.steps}
     inputs = [NewStep(name, None, "input", -1) for name in new.inputs if name not in listed]
-    steps = (*inputs, *new.steps)
+    steps = (*inputs, *(pins.pinned(tx, run_id, step) for step in new.steps))
     basis = _bases(tx, new)
     met = {step.name for step in steps if step.kind == "input" or step.head}
     rows, ready = [], []

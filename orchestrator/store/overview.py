@@ -33,7 +33,8 @@ _STEPS = Sql(
     f" WHERE s.run_id = :run AND {{scope:s}} ORDER BY {_ORDER}"
 )
 _STATES = Sql(
-    "SELECT s.id, s.name, s.stale, s.head_id, t.state, t.error FROM step s"
+    "SELECT s.id, s.name, s.stale, CASE WHEN s.kind = 'input' THEN s.id ELSE s.head_id END, t.state, t.error"
+    " FROM step s"
     " LEFT JOIN attempt t ON t.id = s.attempt_id AND {scope:t}"
     f" WHERE s.run_id = :run AND {{scope:s}} ORDER BY {_ORDER}"
 )
@@ -93,7 +94,7 @@ def _step_row(row: Row, sums: _Sums) -> StepRow:
         item=item or None,
         kind=kind,
         order=position,
-        status=status(state, head[0]),
+        status="succeeded" if kind == "input" else status(state, head[0]),
         attempt=number or 0,
         attempt_id=attempt_id,
         head=version_row(head) if head[0] else None,

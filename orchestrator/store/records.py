@@ -23,6 +23,7 @@ from orchestrator.values import (
     Manifest,
     Mode,
     NewArtifact,
+    Pin,
     Prompt,
     ReadRecord,
     RunKind,
@@ -53,7 +54,7 @@ class NewStep:
     """A row of a run's graph: a step, or an input (`kind` "input").
 
     `parents` are the steps it waits for. `head` shares an artifact of the parent run by its id: the step then counts
-    as succeeded, and its next version is numbered after `last_version`.
+    as succeeded, and its next version is numbered after `last_version`. `pin` finds the head among earlier runs.
     """
 
     name: str
@@ -63,6 +64,7 @@ class NewStep:
     parents: tuple[str, ...] = ()
     head: str | None = None
     last_version: int = 0
+    pin: Pin | None = None
 
 
 @dataclass(frozen=True, slots=True)

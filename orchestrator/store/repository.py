@@ -33,6 +33,7 @@ from orchestrator.store import (
     listing_runs,
     messages,
     overview,
+    pins,
     redo,
     removal,
     runs,
@@ -73,6 +74,7 @@ from orchestrator.values import (
     Message,
     Mode,
     NewArtifact,
+    Pin,
     RunRow,
     RunStatus,
     SentCall,
@@ -398,6 +400,19 @@ class Store:
         meanwhile."""
         work = partial(answers.edit, run_id=run_id, name=step, item=item, base_version=base_version, new=new)
         return await self._write("edit", work)
+
+    async def newest_pins(self, run_id: str, wanted: Mapping[str, Pin]) -> Mapping[str, ArtifactVersion]:
+        """What a run would take from earlier runs if it started now, by the name it has there."""
+        return await self._read(partial(pins.newest, run_id=run_id, wanted=wanted)) if wanted else {}
+
+    async def pins_now(self, session: str | None, wanted: Mapping[str, Pin]) -> Mapping[str, pins.Pinned]:
+        """What a new run in this session (None = one of its own) would take from earlier runs."""
+        return await self._read(partial(pins.now, session=session, wanted=wanted)) if wanted else {}
+
+    async def repin(self, run_id: str, wanted: Mapping[str, Pin]) -> None:
+        """Take from earlier runs what is newest there now; a running step keeps what it has read (S06)."""
+        if wanted:
+            await self._write("repin", partial(pins.repin, run_id=run_id, wanted=wanted))
 
     async def made_from(self, run_id: str, step: str) -> benches.MadeFrom:
         """What a step's current version rests on: the very versions that were read."""

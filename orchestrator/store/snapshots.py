@@ -22,7 +22,9 @@ _JOINED: Final = (
     " FROM step s JOIN artifact a ON a.id = s.head_id JOIN content c ON c.sha256 = a.content"
     " WHERE s.run_id = :run AND {scope:s} AND {scope:a} AND {scope:c}"
 )
-_INPUTS = Sql(f"SELECT {COLUMNS}, c.body, s.defaulted {_JOINED} AND s.kind = 'input' ORDER BY s.position, s.name")
+_INPUTS = Sql(
+    f"SELECT {COLUMNS}, c.body, s.defaulted, s.name {_JOINED} AND s.kind = 'input' ORDER BY s.position, s.name"
+)
 _HEAD_WITH_BODY = Sql(f"SELECT {COLUMNS}, c.body {_JOINED} AND s.name = :name AND s.item = :item")
 _HEAD = Sql(
     f"SELECT {COLUMNS} FROM step s JOIN artifact a ON a.id = s.head_id WHERE s.run_id = :run AND s.name = :name"
@@ -66,7 +68,7 @@ def snapshot(
         raise UsageError(f"run {run_id} not found", hint="`orch runs` lists the runs of this project")
     session_id, own, message, last = run
     inputs = tx.all(_INPUTS, run=run_id)
-    record = {row[2]: _artifact(row) for row in inputs}
+    record = {row[-1]: _artifact(row) for row in inputs}
     head = _head(tx, run_id, step, item)
     redo = _redo(tx, run_id, step, item, redone_by) if redone_by is not None else None
     comment = redo.comment.seq if redo and redo.comment else 0
@@ -78,7 +80,7 @@ def snapshot(
         conversation_total=last - (own is not None and own <= last) - (comment > 0),
         message=message,
         record=record,
-        defaulted=frozenset(row[2] for row in inputs if row[-1]),
+        defaulted=frozenset(row[-1] for row in inputs if row[-2]),
         head=head,
         accepted=_accepted(tx, run_id, step, item) if head else (),
         redo=redo,

@@ -375,7 +375,7 @@ def test_later_keys_elsewhere(load: Load, text: str, place: str) -> None:
     assert "not available yet" in fault.message
 
 
-@pytest.mark.parametrize("key", ["require", "from"])
+@pytest.mark.parametrize("key", ["require"])
 def test_later_keys_of_a_read(load: Load, key: str) -> None:
     fault = only(load(HEAD + f"  a: {{prompt: x, reads: [{{read: b, {key}: y}}]}}\n"))
     assert fault.code == "P150"
