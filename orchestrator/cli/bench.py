@@ -94,10 +94,10 @@ def _make(
     state: State, reference: str, samples: int, variation: Variation, cap: Decimal | None, effects: bool, *, ask: bool
 ) -> int:
     from orchestrator.bench import cap_of, look, plan_bench, prepare, run_bench
-    from orchestrator.exchange.reading import value_of
     from orchestrator.cli.progress import Progress
     from orchestrator.cli.report import EventLines
     from orchestrator.cli.session import drive, find_run, known_steps, open_desk, services
+    from orchestrator.exchange.reading import value_of
     from orchestrator.loading import load_pipeline
 
     ref = step_ref(reference)

@@ -55,7 +55,7 @@ class Sample:
 
     @property
     def ended(self) -> bool:
-        return self.status in ("succeeded", "failed")
+        return self.status in ("succeeded", "failed", "skipped")
 
 
 @dataclass(frozen=True, slots=True)
