@@ -209,6 +209,7 @@ def test_the_listing() -> None:
                 "pipeline": "discovery",
                 "status": "succeeded",
                 "parent": 12,
+                "kind": "run",
                 "session": "clinic",
                 "created_at": "2026-11-30T10:42:00Z",
                 "tags": ["launch"],
