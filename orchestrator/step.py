@@ -406,22 +406,6 @@ async def _failed_before(walk: Walk, now: Manifest) -> list[Journal]:
     return found
 
 
-async def _failed_before(walk: Walk, now: Manifest) -> list[Journal]:
-    """The journals of the attempts that failed right before this one, from the same inputs, oldest first: what they
-    were answered is paid for. An attempt that was asked for to begin anew knows none."""
-    dispatch, store = walk.dispatch, walk.services.store
-    found: list[Journal] = []
-    if dispatch.number == 1 or dispatch.mode:
-        return found
-    for row in reversed(await store.attempts(dispatch.run_id, dispatch.step, dispatch.item)):
-        if row.number >= dispatch.number:
-            continue
-        if row.state != "failed" or row.inputs_hash != now.inputs_hash:
-            break
-        found.insert(0, await store.journal(row.id))
-    return found
-
-
 async def _checked_facts(walk: Walk, snapshot: Snapshot, body: bytes) -> FactsResult:
     """The returned value under the rules that an answer is under: the customer's words first, then the checks."""
     step = walk.step
