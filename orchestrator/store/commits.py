@@ -189,6 +189,7 @@ def _not_good_yet(
         basis=dispatch.attempt_id,
         version=max(new.last, step.last_version),
         stale=int(bool(moved) and again.error is not None),
+        due=0,
         released=step.released,
     )
     if again.error is not None:

@@ -98,27 +98,26 @@ def rows_of(tx: Tx, run_id: str, steps: Sequence[NewStep], met: set[str]) -> lis
     waiting_for = children_of(steps)
     return [
         {
-            "id": uuid7(),
-            "run_id": run_id,
-            "name": step.name,
-            "item": step.item or "",
-            "kind": step.kind,
-            "position": step.order,
-            "children": json_text.dump(() if step.item else waiting_for.get(step.name, ())),
+            **new_row(run_id, step.name, step.item or "", step.kind, step.order),
+            "children": json_text.dump(waiting_for.get(step.name, ())),
             "unmet": sum(parent not in met for parent in step.parents),
             "released": int(step.name in met),
-            "defaulted": 0,
             "last_version": step.last_version,
-            "attempt_id": None,
-            "basis_id": None,
             "head_id": artifacts.version_by_id(tx, step.head).id if step.head else None,
-            "made_id": None,
-            "carried_id": None,
-            "pins": "{}",
             "entry": step.entry,
         }
         for step in steps
     ]
+
+
+def new_row(run_id: str, name: str, item: str, kind: str, position: int) -> dict[str, Any]:
+    """A step's row (see `STEP`) that waits for nothing, has nothing yet, and that nothing waits for."""
+    empty = ("attempt_id", "basis_id", "head_id", "made_id", "carried_id", "entry")
+    return {
+        **{"id": uuid7(), "run_id": run_id, "name": name, "item": item, "kind": kind, "position": position},
+        **{"children": "[]", "unmet": 0, "released": 0, "defaulted": 0, "last_version": 0, "pins": "{}"},
+        **dict.fromkeys(empty),
+    }
 
 
 def children_of(steps: Sequence[NewStep]) -> dict[str, list[str]]:

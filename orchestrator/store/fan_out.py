@@ -19,7 +19,7 @@ from orchestrator.store import claims
 from orchestrator.store.adoption import AGAIN, GO_ON
 from orchestrator.store.claims import Asked, NewAttempt, new_attempts
 from orchestrator.store.content import Bodies
-from orchestrator.store.creation import STEP
+from orchestrator.store.creation import STEP, new_row
 from orchestrator.store.records import Claim, Expanded, NewItem
 from orchestrator.store.sql import Sql, Tx
 from orchestrator.values import Dispatch, Mode
@@ -126,20 +126,9 @@ class _Work:
         self.open += 1
         self.steps.append(
             {
+                **new_row(self.dispatch.run_id, self.dispatch.step, key, self.kind, self.position),
                 "id": step_id,
-                "run_id": self.dispatch.run_id,
-                "name": self.dispatch.step,
-                "item": key,
-                "kind": self.kind,
-                "position": self.position,
-                "children": "[]",
-                "unmet": 0,
-                "released": 0,
-                "defaulted": 0,
-                "last_version": 0,
                 "attempt_id": dispatch.attempt_id,
-                "basis_id": None,
-                "head_id": None,
                 "entry": entry,
             }
         )
