@@ -690,7 +690,7 @@ class StepRow:
     @property
     def retired(self) -> bool:
         """Of an item: whether its list does not have it any more."""
-        return self.item is not None and self.entry is None
+        return self.kind == "retired"
 
 
 def heads_of(rows: Sequence[StepRow]) -> Mapping[str, ArtifactVersion]:
@@ -710,7 +710,7 @@ class StepState:
 
     name: str
     item: str | None
-    kind: Literal["input", "llm", "python", "map"]
+    kind: Literal["input", "llm", "python", "map", "gate", "retired"]
     status: StepStatus
     error: ErrorRecord | None
     stale: bool

@@ -68,7 +68,6 @@ def row_of(name: str, status: StepStatus = "succeeded", cost: str | None = None,
         "head": _version(name) if status == "succeeded" else None, "draft": None, "inputs_hash": None, "manifest": None,
         "calls": 1, "reasks": 0, "usage": Usage(), "cost_usd": Decimal(cost) if cost is not None else None,
         "cost_partial": False, "seconds": 1.0, "error": None,
-        "entry": "e" if more.get("item") else None,
     }  # fmt: skip
     return StepRow(**{**values, **more})
 

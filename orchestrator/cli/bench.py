@@ -101,6 +101,8 @@ def _make(
     from orchestrator.loading import load_pipeline
 
     ref = step_ref(reference)
+    if ref.item is not None:
+        raise UsageError("a bench is of a whole step", hint=f"Write {ref.run}/{ref.step}.")
     if ref.version is not None:
         raise UsageError("a bench starts from the current version", hint=f"Leave out @{ref.version}.")
     desk = open_desk(state)

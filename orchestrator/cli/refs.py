@@ -11,7 +11,6 @@ from orchestrator.ids import is_name
 
 _RUN = re.compile(r"#?(\d{1,18})|(last(?:~\d{1,9})?)")
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_ITEM = re.compile(r"[a-z0-9._-]{1,64}")
 FORMS = "Write 12, last or last~1; 12/tech-stack; 12/tech-stack@2; 12/competitor-profile/acme."
 
 
@@ -52,9 +51,9 @@ def step_ref(text: str) -> StepRef:
         raise UsageError(f'"{text}" names no step', hint=f"Write the run and the step: last/{text}. {FORMS}")
     name, at, version = rest.partition("@")
     step, inside, item = name.partition("/")
-    if not is_name(step):
+    if not is_name(step) or "/" in item:
         raise UsageError(f'"{rest}" is not the name of a step', hint=FORMS)
-    if inside and not _ITEM.fullmatch(item):
+    if inside and not is_name(item):
         raise UsageError(f'"{item}" is not the key of an item', hint=f"Write 12/{step}/KEY.")
     if at and not re.fullmatch(r"v?[1-9]\d{0,8}", version):
         raise UsageError(f'"@{version}" is not a version', hint="Versions count from 1: 12/tech-stack@2.")

@@ -149,7 +149,9 @@ class _Work:
 
     def retire(self, row: _Row) -> None:
         """An item that the list does not have any more: it keeps its versions, and nobody reads them."""
-        self._change(row, None, 1)
+        if row.entry is not None:
+            gone = {"entry": None, "released": 1, "kind": "retired"}
+            self.changed.append({"id": row.id, "position": self.position, **gone})
         if row.state not in _OVER:
             self.tx.run(_CANCEL, attempt=row.attempt_id)
 
@@ -161,7 +163,7 @@ class _Work:
         self.tx.many(_NEWEST, self.newest)
         return tuple(self.ready)
 
-    def _change(self, row: _Row, entry: str | None, released: int) -> None:
+    def _change(self, row: _Row, entry: str, released: int) -> None:
         if (row.entry, row.released) != (entry, released):
             about = {"kind": self.kind, "position": self.position}
             self.changed.append({"id": row.id, "entry": entry, "released": released, **about})

@@ -89,7 +89,7 @@ def test_the_order_is_that_of_the_graph_and_each_step_comes_once() -> None:
 
 
 ITEMS = [row_of("rivals", item="acme", cost="0.06"), row_of("rivals", "failed", item="bolt", cost="0.06")]
-RETIRED = row_of("rivals", "failed", item="core", entry=None)
+RETIRED = row_of("rivals", "failed", item="core", kind="retired")
 
 
 @pytest.mark.parametrize(

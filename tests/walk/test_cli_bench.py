@@ -118,7 +118,7 @@ def test_a_sample_can_be_looked_at_like_any_step(project: Path, say: Say) -> Non
     assert '~ headline  "Export your invoices as CSV" → "CSV [bold]at last"' in changed
     assert "not found" in say("show", "2/key-points/b-9", code=2)
     assert "is not the key of an item" in say("show", "2/key-points/B 1", code=2)
-    assert "is not the name of a step" in say("edit", "1/key-points/b-1", "--set", "headline=x", code=2)
+    assert "not found in this run" in say("edit", "1/key-points/b-1", "--set", "headline=x", code=2)
 
 
 def test_a_promoted_sample_tells_what_became_stale(project: Path, say: Say) -> None:
