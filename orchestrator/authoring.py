@@ -98,11 +98,13 @@ class CallKeys(TypedDict, total=False):
 class StepKeys(CallKeys, total=False):
     """What may be said of a step.
 
-    `tools` may be called by its model. `checks` are rules on what it makes: expressions over its fields, `{"expr": …,
-    "message": …}`, or functions `(value, **reads)` that return None or a message. `needs` are steps it waits for
-    without reading them. `conversation` is how much of the session's conversation it sees. `repeat` visits it until a
-    rule holds: `{"until": "score >= 8", "max_rounds": 3, "feedback": {"expr": "missing"}, "then": "fail"}`. Where
-    `when`, an expression over what it reads, is false, it is skipped. `stale_on` are the changes that make it stale.
+    `tools` may be called by its model. `checks` are rules on what it makes: expressions over its fields, `{"expr":
+    …, "message": …}`, or functions `(value, **reads)` that return None or a message. `needs` are steps it waits for
+    without reading them. `for_each` does it once for each entry of a list, with the keys of a pipeline file:
+    `{"item": "rival", "in": "rivals.found", "key": "slug"}`; a function takes the entry as the parameter `rival`.
+    `conversation` is how much of the session's conversation it sees. `repeat` visits it until a rule holds:
+    `{"until": "score >= 8", "max_rounds": 3, "feedback": {"expr": "missing"}, "then": "fail"}`. Where `when`, an
+    expression over what it reads, is false, it is skipped. `stale_on` are the changes that make it stale.
     """
 
     description: str
@@ -110,6 +112,7 @@ class StepKeys(CallKeys, total=False):
     checks: Sequence[Check]
     needs: Sequence[Source[Any] | str]
     conversation: Mapping[Literal["messages", "tokens"], int] | Literal["off"]
+    for_each: Mapping[str, Any]
     repeat: Mapping[str, Any]
     when: str
     stale_on: Sequence[ManifestKind]
@@ -340,9 +343,84 @@ class Pipeline(Declared):
         """Say which values the pipeline is for. Without this, those that no other step waits for."""
         self.declarations.outputs.extend(sources)
 
-    def map(self, name: str, /, **keys: Any) -> Step[..., Any]:
-        """Not available yet: a step for each item of a list."""
-        return self._later(name, "p.map", "ask for the items inside one step: asyncio.gather over ctx.ask")
+    @overload
+    def map(
+        self,
+        name: str,
+        /,
+        *,
+        over: str | None = None,
+        key: str | None = None,
+        same: Source[Any] | str | None = None,
+        item: str | None = None,
+        where: str | None = None,
+        at_most: int | None = None,
+        if_more: Literal["fail", "take_first"] | None = None,
+        concurrency: int | None = None,
+        on_error: Literal["fail", "collect"] | None = None,
+        produces: type[R],
+        reads: Sequence[Source[Any] | Read | str] = (),
+        template: str | None = None,
+        prompt: str | None = None,
+        **keys: Unpack[StepKeys],
+    ) -> Step[..., Mapping[str, R]]: ...
+    @overload
+    def map(
+        self,
+        name: str,
+        /,
+        *,
+        over: str | None = None,
+        key: str | None = None,
+        same: Source[Any] | str | None = None,
+        item: str | None = None,
+        where: str | None = None,
+        at_most: int | None = None,
+        if_more: Literal["fail", "take_first"] | None = None,
+        concurrency: int | None = None,
+        on_error: Literal["fail", "collect"] | None = None,
+        produces: str | None = None,
+        reads: Sequence[Source[Any] | Read | str] = (),
+        template: str | None = None,
+        prompt: str | None = None,
+        **keys: Unpack[StepKeys],
+    ) -> Step[..., Mapping[str, Any]]: ...
+    def map(
+        self,
+        name: str,
+        /,
+        *,
+        over: str | None = None,
+        key: str | None = None,
+        same: Source[Any] | str | None = None,
+        item: str | None = None,
+        where: str | None = None,
+        at_most: int | None = None,
+        if_more: Literal["fail", "take_first"] | None = None,
+        concurrency: int | None = None,
+        on_error: Literal["fail", "collect"] | None = None,
+        produces: Any = None,
+        reads: Sequence[Source[Any] | Read | str] = (),
+        template: str | None = None,
+        prompt: str | None = None,
+        **keys: Unpack[StepKeys],
+    ) -> Step[..., Any]:
+        """Declare a step that asks its model once for each entry of a list; its value is a mapping from key to what was
+        made.
+
+        `over` is the list, `step.field` or `input.field`; `key` the field that names an entry, left out where entries
+        are texts. Or `same` is another such step, to go on with its entries. `{{ item }}` is the entry in the task; it
+        is called `item` elsewhere. `where` keeps the entries for which an expression holds; more than `at_most` fail,
+        or `if_more="take_first"`. With `on_error="collect"` readers are told which are missing.
+        """
+        for_each = _given(
+            key=key, where=where, at_most=at_most, over=if_more, concurrency=concurrency, on_error=on_error, item=item
+        )
+        for_each |= _given(**{"in": over}, same=same.name if isinstance(same, Source) else same)
+        task = _given(template=template, prompt=prompt, for_each=for_each)
+        declared = _declaration(name, caller(), keys, task, reads=tuple(reads), produces=produces)
+        self.declarations.steps.append(declared)
+        return Step(self, declared)
 
     def gate(self, name: str, /, **keys: Any) -> Step[..., Any]:
         """Not available yet: a step that waits for a person."""

@@ -118,6 +118,7 @@ class Policy:
     unpriced: Literal["refuse", "allow"]
     capped: bool
     visit: int = 1
+    item: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +286,7 @@ class Chain:
             timeout=policy.call_timeout,
             cache_key=policy.cache_key,
             step=policy.step,
+            item=policy.item,
             call=len(self.calls) + 1,
             thread_name=self.thread.name if policy.visit == 1 else f"visit-{policy.visit}",
         )
@@ -530,7 +532,7 @@ class Chain:
 
     def _event(self, kind: str, **data: Any) -> None:
         thread = {} if self.thread.name == "main" else {"thread": self.thread.name}
-        self.emit(Event(kind, self.policy.step, None, {**data, **thread}))
+        self.emit(Event(kind, self.policy.step, self.policy.item, {**data, **thread}))
 
 
 def _rejected(faults: Sequence[Fault], reasks: int, refused: bool) -> StepFailed:

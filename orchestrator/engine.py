@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -15,11 +16,12 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Literal
 
-from orchestrator.bodies.asking import AtOnce, manifest_now, reads_of
+from orchestrator.bodies.asking import AtOnce, manifest_now, reads_of, snapshot_of
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.contracts.schemas import parse_json
 from orchestrator.errors import BudgetExceeded, OrchError, StoreError, UsageError
-from orchestrator.graph import Graph, downstream
+from orchestrator.fan_out import collector
+from orchestrator.graph import Graph, StepNode, downstream
 from orchestrator.ids import canonical_json
 from orchestrator.inputs import check_inputs
 from orchestrator.output import too_large
@@ -221,6 +223,9 @@ async def revise(
     step = graph.steps.get(name)
     if step is None:
         raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
+    if step.for_each is not None and item is None:
+        hint = f"name one: orch revise {run.number}/{name}/KEY"
+        raise UsageError(f"{name} is made for each entry of a list", hint=hint, code="not_revisable")
     if not step.asks:
         raise UsageError(
             f"{name} is plain Python, which no word can change",
@@ -249,39 +254,56 @@ async def refresh_run(
 ) -> RunRow:
     """Run what is stale in a run again, and what is below it as far as its inputs really change.
 
-    `steps` are the only ones to begin with (default: all that are stale, and what has not run or failed); `force` runs
-    them whether they are stale or not. Where nothing is stale, nothing happens. Raises what `resume_run` raises.
+    `steps` are the only ones to begin with (default: all that are stale, and what has not run or failed), items among
+    them as `step/key`; `force` runs them whether they are stale or not. Where nothing is stale, nothing happens. Raises
+    what `resume_run` raises.
     """
     hosts = check_models(services, graph)
     await _check_same_steps(services, graph, run)
     if not take_over:
         await services.store.check_free(run.id, services.worker)
-    stale = stale_reasons(graph, await services.store.steps(run.id))
-    first = [name for name in graph.steps if (steps is None or name in steps) and (force or name in stale)]
+    rows = await services.store.steps(run.id)
+    stale = stale_reasons(graph, rows)
+    named = [row for row in rows if row.item and not row.retired and row.label in (steps or ())]
+    # An item that failed is missing in its step's value, so the step is entered; it looks at each of its items.
+    missing = {row.name for row in named if row.status == "failed"}
+    wanted = [name for name in graph.steps if (steps is None or name in steps) and (force or name in stale)]
+    first = [name for name in graph.steps if name in wanted or name in missing]
+    items = [row for row in named if row.name not in first and (force or row.label in stale)]
     plan = AdoptPlan(
         tuple(_new_steps(graph)),
         graph.digest,
         _spec_json(graph),
-        again={(name, ""): "fresh" if force else "" for name in first},
-        below=frozenset((name, "") for name in downstream(graph, first)),
+        again={(n, key): "fresh" if force and (key or n in wanted) else "" for n, key in _keys(first, items)},
+        below=frozenset((name, "") for name in downstream(graph, [*first, *(row.name for row in items)])),
     )
     dispatches = await services.store.adopt_run(run.id, services.worker, plan, take_over=take_over)
     return await _drive(services, graph, await services.store.run(run.id), dispatches, hosts)
 
 
-async def keep_step(services: Services, graph: Graph, run: RunRow, name: str, note: str) -> ArtifactVersion:
-    """Accept a step's current version as it is, whatever has changed above it: it is not stale any more.
+def _keys(steps: Sequence[str], items: Sequence[StepRow]) -> list[tuple[str, str]]:
+    return [*((name, "") for name in steps), *((row.name, row.item or "") for row in items)]
+
+
+async def keep_step(
+    services: Services, graph: Graph, run: RunRow, name: str, note: str, *, item: str | None = None
+) -> ArtifactVersion:
+    """Accept the current version of a step, or of one item of it, as it is, whatever has changed above it: it is not
+    stale any more. A step with items is kept with all of them.
 
     Raises UsageError where the step has no version or is under way.
     """
     step = graph.steps.get(name)
     if step is None:
         raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
-    seen = await services.store.snapshot(run.id, name, None, [read.name for read in step.reads], 0)
+    node = collector(step) if step.for_each is not None and item is None else step
+    seen = await snapshot_of(services.store, run.id, node, item)
     if seen.head is None:
         raise UsageError(f"{name} has no version that could be kept", hint="`orch resume` runs it")
-    now = manifest_now(step, seen)
-    kept = Kept(name, None, seen.head.id, now, reads_of(step, seen, now), services.settings.user, note)
+    for key in seen.head.field_hashes if node is not step else ():
+        await keep_step(services, graph, run, name, note, item=key)
+    now = manifest_now(node, seen)
+    kept = Kept(name, item, seen.head.id, now, reads_of(node, item, seen, now), services.settings.user, note)
     await services.store.keep(run.id, kept)
     return seen.head
 
@@ -293,8 +315,10 @@ async def rerun(services: Services, graph: Graph, run: RunRow, from_steps: Seque
             raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
     hosts = check_models(services, graph)
     again = downstream(graph, from_steps) | set(from_steps)
-    rows = {row.name: row for row in await services.store.steps(run.id)}
-    steps = tuple(_shared(step, rows.get(step.name), step.name in again) for step in _new_steps(graph))
+    every = await services.store.steps(run.id)
+    rows = {row.name: row for row in every if row.item is None}
+    shared = [_shared(step, rows.get(step.name), step.name in again) for step in _new_steps(graph)]
+    steps = tuple(one for step in shared for one in (step, *_shared_items(step, every)))
     child, dispatches = await services.store.create_run(
         NewRun(
             pipeline=graph.name,
@@ -324,6 +348,7 @@ async def edit_artifact(
     run: RunRow,
     name: str,
     *,
+    item: str | None = None,
     value: Any,
     base_version: int,
     origin: Literal["person", "import"] = "person",
@@ -337,6 +362,9 @@ async def edit_artifact(
     node = graph.steps.get(name) or graph.inputs.get(name)
     if node is None:
         raise UsageError(f"{graph.name} has no step or input {name}", hint=f"it has {', '.join(graph.rank)}")
+    if item is None and isinstance(node, StepNode) and node.for_each is not None:
+        hint = f"edit one of its items, {name}/KEY, or its list, {node.for_each.list_name}"
+        raise UsageError(f"{name} is made for each entry of a list: it has no value of its own", hint=hint)
     contract = node.contract
     try:
         data = contract.normalise(value)
@@ -346,7 +374,7 @@ async def edit_artifact(
     if faults:
         lines = "; ".join(f"{fault.path} {fault.rule}, got {fault.value!r}" for fault in faults[:5])
         raise UsageError(f"{name} does not fit its contract {contract.name}: {lines}", code="invalid_edit")
-    head = (await services.store.artifact(run.id, name)).version
+    head = (await services.store.artifact(run.id, name, item)).version
     body = contract.dump(data)
     excess = too_large(contract, body)
     if excess is not None:
@@ -362,7 +390,7 @@ async def edit_artifact(
         facts=restored.facts if restored else {},
         guards=restored.guards if restored else (),
     )
-    return await services.store.edit(run.id, name, None, base_version, new)
+    return await services.store.edit(run.id, name, item, base_version, new)
 
 
 # --- the loop over steps ----------------------------------------------------------------------------------------------
@@ -373,17 +401,46 @@ class _Progress:
     """What the loop knows beside the store: tasks under way, the attempts it has begun (with their tokens), whether a
     step waits for an answer that may come from anywhere, and the first reason to stop starting more."""
 
-    tasks: set[asyncio.Task[tuple[Dispatch, ...]]] = field(default_factory=set)
+    tasks: dict[asyncio.Task[tuple[Dispatch, ...]], Dispatch] = field(default_factory=dict)
     begun: set[tuple[str, int]] = field(default_factory=set)
     waits: bool = False
     ended: asyncio.Queue[asyncio.Task[tuple[Dispatch, ...]]] = field(default_factory=asyncio.Queue)
     budget: BudgetExceeded | None = None
     lost: bool = False  # cancelled by somebody, or taken over: whatever is still under way is not wanted any more
+    lanes: dict[str, Lane] = field(default_factory=dict)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether more may be started."""
+        return self.budget is None and not self.lost
 
     def lose(self) -> None:
         self.lost = True
         for task in self.tasks:
             task.cancel()
+
+    def lane(self, graph: Graph, dispatch: Dispatch) -> Lane:
+        """The lane of a step's items; one without an end for everything else."""
+        for_each = graph.steps[dispatch.step].for_each if dispatch.item is not None else None
+        return self.lanes.setdefault(
+            dispatch.step if for_each else "", Lane(for_each.concurrency if for_each else None)
+        )
+
+
+@dataclass
+class Lane:
+    """How many of some attempts may be under way at once (None: all), and those that wait, first come, first served."""
+
+    width: int | None
+    running: int = 0
+    waiting: deque[Dispatch] = field(default_factory=deque)
+
+    def next(self) -> Dispatch | None:
+        """The next attempt that may begin now, counted as begun."""
+        if not self.waiting or (self.width is not None and self.running >= self.width):
+            return None
+        self.running += 1
+        return self.waiting.popleft()
 
 
 async def _drive(
@@ -421,14 +478,23 @@ def _hear(progress: _Progress, listener: Callable[[Event], None], event: Event) 
 
 
 def _begin(services: Services, graph: Graph, run: RunRow, dispatches: Sequence[Dispatch], progress: _Progress) -> None:
-    """Start these attempts, each once, whoever has told of them; over the budget, or of a lost run, nothing more."""
-    for dispatch in dispatches if progress.budget is None and not progress.lost else ():
+    """Start these attempts, each once, whoever has told of them; items beyond their step's concurrency wait for those
+    before them. Over the budget, or of a lost run, nothing more."""
+    for dispatch in dispatches if progress.goes_on else ():
         right = (dispatch.attempt_id, dispatch.token)
         if right not in progress.begun:
             progress.begun.add(right)
-            task = asyncio.create_task(run_step(services, graph, run, dispatch), name=dispatch.step)
-            progress.tasks.add(task)
-            task.add_done_callback(progress.ended.put_nowait)
+            lane = progress.lane(graph, dispatch)
+            lane.waiting.append(dispatch)
+            _start_next(services, graph, run, lane, progress)
+
+
+def _start_next(services: Services, graph: Graph, run: RunRow, lane: Lane, progress: _Progress) -> None:
+    dispatch = lane.next() if progress.goes_on else None
+    if dispatch is not None:
+        task = asyncio.create_task(run_step(services, graph, run, dispatch), name=dispatch.step)
+        progress.tasks[task] = dispatch
+        task.add_done_callback(progress.ended.put_nowait)
 
 
 async def _collect(services: Services, graph: Graph, run: RunRow, progress: _Progress) -> None:
@@ -438,7 +504,8 @@ async def _collect(services: Services, graph: Graph, run: RunRow, progress: _Pro
     except TimeoutError:
         _begin(services, graph, run, await services.store.ready(run.id, services.worker), progress)
         return
-    progress.tasks.discard(task)
+    lane = progress.lane(graph, progress.tasks.pop(task))
+    lane.running -= 1
     try:
         ready = task.result()
     except BudgetExceeded as error:
@@ -448,6 +515,7 @@ async def _collect(services: Services, graph: Graph, run: RunRow, progress: _Pro
         if not progress.lost:
             raise
         return
+    _start_next(services, graph, run, lane, progress)
     _begin(services, graph, run, ready, progress)
 
 
@@ -487,6 +555,8 @@ async def _finish(services: Services, run: RunRow) -> RunRow:
 
 def outcome(steps: Sequence[StepState], budget: BudgetExceeded | None) -> tuple[RunStatus, ErrorRecord | None]:
     """What a run has come to when nothing of it is ready any more; a failure outranks a wait, a wait a pause."""
+    collected = {step.name for step in steps if step.item is None and step.status == "succeeded"}
+    steps = [step for step in steps if step.item is None or step.name not in collected]
     failed = [step for step in steps if step.status == "failed"]
     waiting = [step for step in steps if step.status == "waiting"]
     if failed:
@@ -497,7 +567,7 @@ def outcome(steps: Sequence[StepState], budget: BudgetExceeded | None) -> tuple[
         return "paused", error_record(budget)
     if all(step.status in ("succeeded", "skipped") and not step.stale for step in steps):
         return "succeeded", None
-    stale = ", ".join(step.name for step in steps if step.stale)
+    stale = ", ".join(f"{step.name}/{step.item}" if step.item else step.name for step in steps if step.stale)
     message = f"the inputs of {stale} were edited again while it ran" if stale else "some steps did not run"
     return "paused", ErrorRecord("moved" if stale else "unfinished", message, "orch resume runs them", 4)
 
@@ -527,12 +597,25 @@ def _spec_json(graph: Graph) -> bytes:
 def _new_steps(graph: Graph) -> list[NewStep]:
     inputs = [NewStep(name, None, "input", graph.rank[name]) for name in graph.inputs]
     return inputs + [
-        NewStep(step.name, None, step.kind, graph.rank[step.name], step.parents) for step in graph.steps.values()
+        NewStep(step.name, None, "map" if step.for_each else step.kind, graph.rank[step.name], step.parents)
+        for step in graph.steps.values()
+    ]
+
+
+def _shared_items(step: NewStep, rows: Sequence[StepRow]) -> list[NewStep]:
+    """The items of a step that is shared: those that its value names."""
+    there = {
+        key for row in rows if row.name == step.name and not row.item and row.head for key in row.head.field_hashes
+    }
+    return [
+        NewStep(step.name, row.item, row.kind, step.order, (), row.head.id, row.head.version, row.entry)
+        for row in rows
+        if step.kind == "map" and step.head and row.name == step.name and row.head and row.item in there
     ]
 
 
 def _shared(step: NewStep, row: StepRow | None, again: bool) -> NewStep:
-    if row is None or row.head is None:
+    if row is None or row.head is None or (row.kind == "map") != (step.kind == "map"):
         return step
     last = max(row.head.version, row.draft.version if row.draft else 0)
     return replace(step, last_version=last) if again else replace(step, head=row.head.id, last_version=last)
@@ -540,13 +623,21 @@ def _shared(step: NewStep, row: StepRow | None, again: bool) -> NewStep:
 
 async def _check_same_steps(services: Services, graph: Graph, run: RunRow) -> None:
     """A run goes on under the pipeline file as it is now; a step it has begun must still be there."""
-    known = {step.name: None for step in await services.store.states(run.id)}
+    known = {step.name: step.kind == "map" for step in await services.store.states(run.id) if step.item is None}
     gone = [name for name in known if name not in graph.rank]
     if gone:
         raise UsageError(
             f"run {run.number} has {', '.join(gone)}, which {graph.file} does not have any more",
             hint="put it back, or start a new run",
             code="steps_removed",
+        )
+    other = [name for name, step in graph.steps.items() if known.get(name, bool(step.for_each)) != bool(step.for_each)]
+    if other:
+        what = "is now made for each entry of a list" if graph.steps[other[0]].for_each else "has no for_each any more"
+        raise UsageError(
+            f"{other[0]} {what}, and run {run.number} was begun with the other",
+            hint="put it back, or start a new run",
+            code="steps_changed",
         )
     new = [name for name in graph.inputs if name not in known]
     if new:

@@ -80,15 +80,27 @@ class ModelChoice:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A declared read, resolved: `contract` is what the source produces."""
+    """A declared read, resolved: `contract` is what the source produces.
+
+    A read of a step with `for_each` takes `each` of its items, or in a step joined with it the `sibling` under the same
+    key; `entry` is the entry of a list that an item is made for: it is called by its own name, and `of` is the step or
+    input that holds the list.
+    """
 
     name: str
-    kind: Literal["step", "input"]
+    kind: Literal["step", "input", "entry"]
     contract: Contract
     fields: tuple[str, ...] | None
     guard: str | None
     place: Place
     default: Any = MISSING
+    takes: Literal["one", "each", "sibling"] = "one"
+    of: str = ""
+
+    @property
+    def source(self) -> str:
+        """The step or input it comes from."""
+        return self.of or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +114,35 @@ class InputNode:
 
 
 @dataclass(frozen=True, slots=True)
+class ForEach:
+    """A step's fan-out: once for each entry of the list at `path` in the value of `source`, a step or an input.
+
+    `entry` is the contract of one entry, `whole` the one of the value that holds the list; `key` the path of the field
+    that names an entry (empty: the entry itself is its name). With `same` the entries are those of that step.
+    """
+
+    item: str
+    source: str
+    source_kind: Literal["step", "input"]
+    path: tuple[str, ...]
+    key: tuple[str, ...]
+    where: Any | None
+    at_most: int
+    over: Literal["fail", "take_first"]
+    concurrency: int | None
+    on_error: Literal["fail", "collect"]
+    same: str | None
+    entry: Contract
+    whole: Contract
+    place: Place
+
+    @property
+    def list_name(self) -> str:
+        """The list as people write it: `competitive-analysis.competitors`."""
+        return ".".join((self.source, *self.path))
+
+
+@dataclass(frozen=True, slots=True)
 class StepNode:
     """One step, complete: nothing about it needs looking up any more. `order` is its topological position.
 
@@ -109,6 +150,8 @@ class StepNode:
     template, contract, code and model as separate entries of the manifest. `templates` are those that a Python body
     names in its text, by name; `questions` is how often that text asks, at least once. `stale_on` are the entries of
     its manifest that make it stale when they change.
+
+    With `for_each` it is what each item is made by: contract, reads and task are an item's.
     """
 
     name: str
@@ -134,6 +177,7 @@ class StepNode:
     repeat: Repeat | None = None
     when: Expression | None = None
     stale_on: frozenset[ManifestKind] = frozenset(STALE_ON)
+    for_each: ForEach | None = None
 
     @property
     def asks(self) -> bool:
@@ -201,7 +245,7 @@ def downstream(graph: Graph, names: Iterable[str]) -> frozenset[str]:
     """Every step below the given steps and inputs, by reads and needs. The given ones only if below another."""
     wanted = set(names)
     waiting = [child for name in wanted for child in graph.children.get(name, ())]
-    waiting += [step.name for step in graph.steps.values() if any(r.name in wanted for r in step.reads)]
+    waiting += [step.name for step in graph.steps.values() if any(r.source in wanted for r in step.reads)]
     below: set[str] = set()
     while waiting:
         name = waiting.pop()

@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, Literal
 
+from orchestrator.bodies.asking import snapshot_of
 from orchestrator.context import build_context
 from orchestrator.context.budget import fit_conversation
 from orchestrator.context.guards import highest, may_be_sent
 from orchestrator.context.select import not_declared
 from orchestrator.errors import UsageError
-from orchestrator.graph import Graph, StepNode, downstream
+from orchestrator.fan_out import collector, expand
+from orchestrator.graph import Graph, Read, StepNode, downstream
 from orchestrator.ids import sha256, synthetic_thread_id
 from orchestrator.inputs import check_inputs
 from orchestrator.providers.prices import Prices
@@ -43,6 +45,7 @@ Action = Literal["run", "reuse", "maybe", "ask", "skip"]
 # What an artifact that does not exist yet is taken to weigh, where its contract sets no limit.
 GUESSED_ARTIFACT_TOKENS: Final = 700
 GUESSED_REPLY_TOKENS: Final = 500
+GUESSED_ENTRY_TOKENS: Final = 100
 BODY: Final = "its body decides how often it asks"
 
 
@@ -82,9 +85,14 @@ class Rendered:
 async def plan_new(services: Services, graph: Graph, inputs: Mapping[str, Any]) -> Plan:
     """The plan of a run that does not exist yet. Raises what starting it would raise for its inputs and models."""
     hosts = check_models(services, graph, with_key=False)
-    sizes = {name: estimate(artifact.body) for name, artifact in check_inputs(graph, inputs).items()}
+    given = check_inputs(graph, inputs)
+    sizes = {name: estimate(artifact.body) for name, artifact in given.items()}
     refused = _refusals(services, graph, {})
-    steps = [_planned(services.prices, s, sizes, "run", refused.get(s.name, ())) for s in graph.steps.values()]
+    counts = {s.name: _listed(s, given) for s in graph.steps.values()}
+    steps = [
+        _planned(services.prices, s, sizes, "run", refused.get(s.name, ()), counts[s.name])
+        for s in graph.steps.values()
+    ]
     return _plan(graph, steps, hosts)
 
 
@@ -92,8 +100,9 @@ async def plan_run(services: Services, graph: Graph, run: RunRow, *, again: Coll
     """What `resume` and a refresh of everything stale would do to an existing run; `again` names steps that are to run
     whether they are stale or not."""
     hosts = check_models(services, graph, with_key=False)
-    rows = {row.name: row for row in await services.store.steps(run.id)}
-    found = differences(graph, tuple(rows.values()))
+    every = await services.store.steps(run.id)
+    rows = {row.name: row for row in every if row.item is None}
+    found = differences(graph, every)
     for name in again or ():
         found[name] = Difference((*found.get(name, Difference()).stale, "asked for"))
     sizes = {name: -(-row.head.size * 2 // 7) for name, row in rows.items() if row.head}
@@ -107,7 +116,7 @@ async def plan_run(services: Services, graph: Graph, run: RunRow, *, again: Coll
     for step in graph.steps.values():
         action, why = actions[step.name]
         why = (*why, *refused.get(step.name, ()), *cut.get(step.name, ()))
-        steps.append(_planned(services.prices, step, sizes, action, why))
+        steps.append(_planned(services.prices, step, sizes, action, why, _open_items(step, every, found)))
     return _plan(graph, steps, hosts)
 
 
@@ -124,7 +133,7 @@ def _refusals(services: Services, graph: Graph, known: Mapping[str, Sensitivity]
     levels = {name: known.get(name, node.contract.sensitivity) for name, node in graph.inputs.items()}
     refused: dict[str, tuple[str, ...]] = {}
     for step in graph.steps.values():
-        reads = {read.name: highest((read.contract.sensitivity, levels[read.name])) for read in step.reads}
+        reads = {read.name: highest((read.contract.sensitivity, levels[read.source])) for read in step.reads}
         levels[step.name] = known.get(step.name) or highest((step.contract.sensitivity, *reads.values()))
         if step.name in known or step.model is None or not step.asks:
             continue
@@ -163,7 +172,57 @@ def _action(row: StepRow | None, difference: Difference, below: bool) -> tuple[A
     return "reuse", tuple(f"kept although {reason}" for reason in difference.changed)
 
 
+def _listed(step: StepNode, given: Mapping[str, NewArtifact]) -> int | None:
+    """How many items a step will have, where its list is a given input. Raises StepFailed for a list that cannot be."""
+    for_each = step.for_each
+    if for_each is None or for_each.same is not None or for_each.source not in given:
+        return None
+    return len(expand(step, for_each.whole.load(given[for_each.source].body)).entries)
+
+
+def _open_items(step: StepNode, rows: Sequence[StepRow], found: Mapping[str, Difference]) -> int | None:
+    """How many items of a run's step are to be made, as far as its list is known."""
+    items = [row for row in rows if row.name == step.name and row.item is not None and not row.retired]
+    listed = [r.name for r in collector(step).reads if r.name == step.for_each.source] if step.for_each else []
+    changed = any(
+        reason.startswith(f"{name} ") for name in listed for reason in found.get(step.name, Difference()).stale
+    )
+    if not items or changed:
+        return None
+    return sum(row.status != "succeeded" or bool(found.get(row.label, Difference()).stale) for row in items)
+
+
 def _planned(
+    prices: Prices,
+    step: StepNode,
+    sizes: Mapping[str, int],
+    action: Action,
+    reasons: tuple[str, ...],
+    items: int | None = None,
+) -> PlannedStep:
+    """`items` is how many items there are to make of a step with `for_each`; None where the list is not known yet."""
+    if step.for_each is None:
+        return _priced(prices, step, sizes, action, reasons)
+    if action == "reuse":
+        return PlannedStep(step.name, action, reasons, None, None, None)
+    one = _priced(prices, step, sizes, action, ())
+    least, most = (1, step.for_each.at_most) if items is None else (items, items)
+    told = (
+        f"up to {most} items, one for each of {step.for_each.list_name}"
+        if items is None
+        else f"{items} item{'' if items == 1 else 's'}"
+    )
+    return PlannedStep(
+        step.name,
+        action,
+        (told, *reasons, *one.reasons),
+        None if one.tokens_estimate is None else one.tokens_estimate * least,
+        None if one.cost_low_usd is None else one.cost_low_usd * least,
+        None if one.cost_high_usd is None else one.cost_high_usd * most,
+    )
+
+
+def _priced(
     prices: Prices, step: StepNode, sizes: Mapping[str, int], action: Action, reasons: tuple[str, ...]
 ) -> PlannedStep:
     if step.model is None or action == "reuse":
@@ -192,9 +251,20 @@ def _planned(
 
 def _prompt_tokens(step: StepNode, sizes: Mapping[str, int]) -> int:
     task = estimate(step.template.text) if step.template else 0
-    reads = [sizes.get(read.name, read.contract.max_tokens or GUESSED_ARTIFACT_TOKENS) for read in step.reads]
+    reads = [_read_tokens(read, sizes) for read in step.reads]
     labels = sum(estimate(read.contract.about + "".join(read.contract.not_for)) + 20 for read in step.reads)
     return task + sum(reads) + labels + GUESSED_REPLY_TOKENS // 5
+
+
+def _read_tokens(read: Read, sizes: Mapping[str, int]) -> int:
+    """What a read may weigh. An entry is a small part of its list; of a step with items each counts."""
+    if read.kind == "entry":
+        return GUESSED_ENTRY_TOKENS
+    known = sizes.get(read.name)
+    if read.takes == "one" and known is not None:
+        return known
+    one = read.contract.max_tokens or GUESSED_ARTIFACT_TOKENS
+    return one if read.takes != "each" else known or one
 
 
 def _plan(graph: Graph, steps: list[PlannedStep], hosts: tuple[str, ...]) -> Plan:
@@ -215,9 +285,16 @@ def _plan(graph: Graph, steps: list[PlannedStep], hosts: tuple[str, ...]) -> Pla
 
 
 async def render_step(
-    services: Services, graph: Graph, name: str, *, run: RunRow | None, inputs: Mapping[str, Any] | None = None
+    services: Services,
+    graph: Graph,
+    name: str,
+    *,
+    run: RunRow | None,
+    inputs: Mapping[str, Any] | None = None,
+    item: str | None = None,
 ) -> Rendered:
-    """The request that `name` would start with now. Raises UsageError where a read does not exist yet."""
+    """The request that `name`, or one item of it, would start with now. Raises UsageError where a read does not exist
+    yet."""
     step = graph.steps.get(name)
     if step is None:
         raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
@@ -226,8 +303,14 @@ async def render_step(
         raise UsageError(f"what {name} sends is decided by its Python body when it runs", hint=hint)
     if step.model is None or not step.asks:
         raise UsageError(f"{name} is a Python step: it sends nothing", hint="orch show shows its value")
-    snapshot = await _snapshot(services, graph, step, run, inputs or {})
-    missing = [r.name for r in step.reads if r.name not in snapshot.artifacts and r.name in graph.steps]
+    if (step.for_each is not None) != (item is not None):
+        hint = f"name one of them: {name}/KEY" if item is None else f"write {name}"
+        what = "is made for each entry of a list" if item is None else f"has no items, so none that is {item}"
+        raise UsageError(f"{name} {what}", hint=hint)
+    snapshot = await _snapshot(services, graph, step, run, inputs or {}, item)
+    missing = [r.source for r in step.reads if r.name not in snapshot.artifacts and r.source in graph.steps]
+    if missing and item is not None and step.for_each is not None and missing[-1] == step.for_each.source:
+        raise UsageError(f"{name} has no item {item}", hint=f"its list is {step.for_each.list_name}")
     if missing:
         raise UsageError(
             f"{name} reads {', '.join(missing)}, which has not run", hint="run the pipeline up to there first"
@@ -258,14 +341,30 @@ async def render_step(
 
 
 async def _snapshot(
-    services: Services, graph: Graph, step: StepNode, run: RunRow | None, inputs: Mapping[str, Any]
+    services: Services,
+    graph: Graph,
+    step: StepNode,
+    run: RunRow | None,
+    inputs: Mapping[str, Any],
+    item: str | None,
 ) -> Snapshot:
     if run is not None:
-        messages = step.conversation.messages if step.conversation else 0
-        return await services.store.snapshot(run.id, step.name, None, [read.name for read in step.reads], messages)
+        return await snapshot_of(services.store, run.id, step, item)
     given = {name: _unsaved(name, new) for name, new in check_inputs(graph, inputs).items()}
     reads = {read.name: given[read.name] for read in step.reads if read.name in given}
+    if step.for_each is not None and step.for_each.source in given and step.for_each.same is None:
+        reads |= _given_entry(step, given[step.for_each.source], item)
     return Snapshot(reads, record=given, defaulted=frozenset(name for name in given if name not in inputs))
+
+
+def _given_entry(step: StepNode, whole: Artifact, item: str | None) -> dict[str, Artifact]:
+    """The entry of that key, where the list is a given input."""
+    assert step.for_each is not None
+    entries = expand(step, step.for_each.whole.load(whole.body)).entries
+    body = next((entry.body for entry in entries if entry.key == item), None)
+    if body is None:
+        raise UsageError(f"{step.name} has no item {item}", hint=f"it has {', '.join(entry.key for entry in entries)}")
+    return {step.for_each.item: Artifact(replace(whole.version, sha256=sha256(body), field_hashes={}), body)}
 
 
 def _unsaved(name: str, new: NewArtifact) -> Artifact:

@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run that has ended: its rows, and its values by step and input."""
+    """A run that has ended: its rows, and its values by step and input; those of items under `step/key`."""
 
     graph: Graph
     row: RunRow
@@ -34,8 +34,9 @@ class Outcome:
 
 async def outcome_of(services: Services, graph: Graph, row: RunRow) -> Outcome:
     store = services.store
-    steps = {step.name: step for step in await store.steps(row.id)}
-    made = {name: await store.artifact(row.id, name) for name, step in steps.items() if step.head is not None}
+    steps = {step.label: step for step in await store.steps(row.id)}
+    there = [step for step in steps.values() if step.head is not None and not step.retired]
+    made = {step.label: await store.artifact(row.id, step.name, step.item) for step in there}
     return Outcome(graph, await store.run(row.id), steps, made)
 
 
@@ -148,10 +149,19 @@ class Run:
         if found is None:
             raise _missing(outcome, source.name)
         node = outcome.graph.steps.get(source.name) or outcome.graph.inputs[source.name]
-        value, kind = node.contract.instance(found.body), source.value_type()
+        kind = source.value_type()
         text = isinstance(kind, type) and issubclass(kind, str)
-        typed: R = kind(value) if text else value
-        return typed
+
+        def value(artifact: Artifact) -> Any:
+            read = node.contract.instance(artifact.body)
+            return kind(read) if text else read
+
+        if getattr(node, "for_each", None) is None:
+            typed: R = value(found)
+            return typed
+        items: Any = {key: value(outcome.artifacts[f"{source.name}/{key}"]) for key in found.version.field_hashes}
+        each: R = items
+        return each
 
 
 def _missing(outcome: Outcome, name: str) -> Exception:

@@ -5,6 +5,7 @@
     +tech-stack                and all it waits for         status:failed      in that state
     1+tech-stack+2             one level up, two down       stale              no longer made of what stands now
     idea+                      all that an input reaches    cost-over:0.10     that cost more, in US dollars
+    competitor-profile/acme    one item of a step with for_each
 
 Terms are joined with `and`, `or`, `not` and parentheses; `not` binds closest, then `and`, then `or`. Terms side by side
 are a list: `a b` is `a or b`. Beside an `and` a list could be read in two ways, so there it is refused. A step that is
@@ -91,7 +92,8 @@ class Selection:
 def select(
     text: str, graph: Graph, rows: Sequence[StepRow] | None = None, stale: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """The steps that a selection means, in topological order. Raises UsageError where it means none.
+    """The steps that a selection means, in topological order, and after each its items that are meant by themselves, as
+    `step/key`. Raises UsageError where it means none.
 
     `rows` are those of a run (None: there is no run, so states and costs are not known), `stale` the names of its steps
     that are stale.
@@ -112,7 +114,12 @@ def choose(
 ) -> tuple[str, ...]:
     """The same, without an error where nothing matches. Raises UsageError for words that the pipeline cannot answer."""
     chosen = _Choice(selection.text, graph, rows, frozenset(stale)).of(selection.term)
-    return tuple(name for name in graph.steps if name in chosen)
+    items = [row.label for row in rows or () if row.item is not None and row.label in chosen]
+    return tuple(
+        found
+        for name in graph.steps
+        for found in (*([name] if name in chosen else []), *(item for item in items if item.startswith(f"{name}/")))
+    )
 
 
 class _Choice:
@@ -121,9 +128,10 @@ class _Choice:
     def __init__(self, text: str, graph: Graph, rows: Sequence[StepRow] | None, stale: frozenset[str]) -> None:
         self.text = text
         self.graph = graph
-        self.rows = None if rows is None else [row for row in rows if row.name in graph.steps]
+        self.rows = None if rows is None else [row for row in rows if row.name in graph.steps and not row.retired]
         self.stale = stale
-        self.every = frozenset(graph.steps)
+        self.items = frozenset(row.label for row in self.rows or () if row.item is not None)
+        self.every = frozenset(graph.steps) | self.items
         self.parents = {name: step.parents for name, step in graph.steps.items()}
         self.children = _children(graph)
 
@@ -142,6 +150,8 @@ class _Choice:
 
     def _named(self, term: Named) -> frozenset[str]:
         name = term.name
+        if "/" in name:
+            return self._item(term)
         if name in self.graph.inputs and name not in self.graph.steps:
             if not term.below:
                 message = f'"{name}" is an input, and inputs are not run'
@@ -152,6 +162,19 @@ class _Choice:
             hint = f"Its steps: {', '.join(self.graph.steps)}."
             _refuse(self.text, term.at, f'{self.graph.name} has no step "{name}"', _near(name, known, hint))
         return _reach([name], self.parents, term.above) | _reach([name], self.children, term.below)
+
+    def _item(self, term: Named) -> frozenset[str]:
+        """One item, and the steps around its step."""
+        step, _, key = term.name.partition("/")
+        around = self._named(Named(term.at, step, term.above, term.below)) - {step}
+        if self.rows is None:
+            message = f'"{term.name}" is an item, and {self.graph.name} is a pipeline, which has none'
+            _refuse(self.text, term.at, message, "Name a run, as 12 or last.")
+        if term.name not in self.items:
+            keys = [row.item for row in self.rows if row.name == step and row.item]
+            hint = f"Its items: {', '.join(keys[:20])}." if keys else f"{step} has no items."
+            _refuse(self.text, term.at, f'{step} has no item "{key}"', _near(key, keys, hint))
+        return around | {term.name}
 
     def _having(self, term: Having) -> frozenset[str]:
         steps = self.graph.steps
@@ -169,14 +192,15 @@ class _Choice:
                 self._known(term, {step.kind for step in steps.values()}, "no step is of")
                 return frozenset(name for name, step in steps.items() if step.kind == term.value)
             case "status":
-                return frozenset(row.name for row in self._run(term) if row.status == term.value)
+                return frozenset(row.label for row in self._run(term) if row.status == term.value)
             case _:
                 return self._dearer(term)
 
     def _dearer(self, term: Having) -> frozenset[str]:
         cost: dict[str, Decimal] = {}
         for row in self._run(term):
-            cost[row.name] = cost.get(row.name, Decimal(0)) + (row.cost_usd or Decimal(0))
+            for name in dict.fromkeys((row.name, row.label)):  # an item's cost is also its step's
+                cost[name] = cost.get(name, Decimal(0)) + (row.cost_usd or Decimal(0))
         return frozenset(name for name, spent in cost.items() if spent > Decimal(term.value))
 
     def _run(self, term: Having) -> Sequence[StepRow]:
@@ -305,7 +329,7 @@ class _Parser:
         if colon and not key.endswith("step"):
             return self._having(at, key, value)
         match = _NAMED.fullmatch(word)
-        if match is None or not is_name(match["name"]):
+        if match is None or not _is_reference(match["name"]):
             _refuse(self.text, at, f'"{word}" is not the name of a step', FORMS)
         return Named(at, match["name"], _levels(match["up"], match["above"]), _levels(match["down"], match["below"]))
 
@@ -323,6 +347,12 @@ class _Parser:
 
     def _fail(self, message: str, hint: str) -> NoReturn:
         _refuse(self.text, self.at, message, hint)
+
+
+def _is_reference(text: str) -> bool:
+    """A name, or of an item two."""
+    step, slash, key = text.partition("/")
+    return is_name(step) and (not slash or is_name(key))
 
 
 def _levels(plus: str | None, count: str | None) -> int:

@@ -143,8 +143,31 @@ class BudgetSpec(Strict):
     unpriced: Literal["refuse", "allow"] = "refuse"
 
 
+class ForEachSpec(Strict):
+    """One step done once for each entry of a list: `in` names the list, `key` the field that names an entry.
+
+    `same` takes the entries and keys of another such step instead of a list of its own.
+    """
+
+    item: str = "item"
+    in_: str | None = Field(default=None, alias="in")
+    key: str | None = None
+    where: str | None = None
+    at_most: int = Field(default=100, ge=1, le=10_000)
+    over: Literal["fail", "take_first"] = "fail"
+    concurrency: int | None = Field(default=None, ge=1)
+    on_error: Literal["fail", "collect"] = "fail"
+    same: str | None = None
+
+    @property
+    def source(self) -> str | None:
+        """The step or input that its entries come from: the one that holds the list, or the one it is joined with."""
+        return self.same or (self.in_.partition(".")[0] if self.in_ else None)
+
+
 class StepSpec(Strict):
-    """One step: it makes one artifact, named like the step, under the contract `produces`."""
+    """One step: it makes one artifact, named like the step, under the contract `produces`; with `for_each` one for each
+    entry of a list."""
 
     uses: str | None = None
     description: str | None = None
@@ -153,6 +176,7 @@ class StepSpec(Strict):
     python: str | None = None
     reads: tuple[ReadSpec, ...] = ()
     needs: tuple[str, ...] = ()
+    for_each: ForEachSpec | None = None
     produces: str | None = None
     checks: tuple[CheckSpec, ...] = ()
     tools: tuple[str, ...] = ()
@@ -166,6 +190,12 @@ class StepSpec(Strict):
     call_timeout: Seconds | None = None
     stale_on: tuple[ManifestKind, ...] | None = None
     when: str | None = None
+
+    @property
+    def above(self) -> tuple[str, ...]:
+        """The steps and inputs it names, each once: what it reads, what its entries come from, what it waits for."""
+        source = self.for_each.source if self.for_each else None
+        return tuple(dict.fromkeys([*(read.read for read in self.reads), *([source] if source else []), *self.needs]))
 
 
 class PipelineSpec(Strict):

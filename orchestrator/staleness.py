@@ -15,10 +15,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from orchestrator.fan_out import collector, item_heads
 from orchestrator.graph import Graph, StepNode
 from orchestrator.spec import ManifestKind
 from orchestrator.thread import explain, manifest
-from orchestrator.values import Manifest, StepRow
+from orchestrator.values import ArtifactVersion, Manifest, StepRow, heads_of
 
 MADE_WITH: Final[frozenset[ManifestKind]] = frozenset({"definition", "template", "code", "tools", "model"})
 EDITED_MEANWHILE: Final = "an input was edited while it ran"
@@ -60,16 +61,26 @@ def holds(step: StepNode, accepted: Sequence[Manifest], now: Manifest) -> bool:
 
 
 def differences(graph: Graph, rows: Sequence[StepRow]) -> dict[str, Difference]:
-    """For each step that has come to something, what its manifests say about it now; pure."""
-    heads = {row.name: row.head for row in rows if row.head is not None}
+    """For each step that has come to something, what its manifests say about it now; items under `step/key`; pure."""
+    heads = heads_of(rows)
     found: dict[str, Difference] = {}
     for row in rows:
         step = graph.steps.get(row.name)
-        if step is None or not row.accepted or (row.head is None and row.status != "skipped"):
+        if step is None or not row.accepted or row.retired or (row.head is None and row.status != "skipped"):
             continue
-        one = difference(step, row.accepted, manifest(step, heads))
-        found[row.name] = Difference((EDITED_MEANWHILE,), one.changed) if row.stale and not one.stale else one
+        step, now = _as_now(step, row, heads)
+        one = difference(step, row.accepted, now)
+        found[row.label] = Difference((EDITED_MEANWHILE,), one.changed) if row.stale and not one.stale else one
     return found
+
+
+def _as_now(step: StepNode, row: StepRow, heads: Mapping[str, ArtifactVersion]) -> tuple[StepNode, Manifest]:
+    """What a step, the collector of its items or one of them would be made from now."""
+    if step.for_each is None:
+        return step, manifest(step, heads)
+    if row.item is None:
+        return collector(step), manifest(collector(step), heads)
+    return step, manifest(step, item_heads(step, row.item, row.entry or "", heads))
 
 
 def stale_reasons(graph: Graph, rows: Sequence[StepRow]) -> Mapping[str, tuple[str, ...]]:

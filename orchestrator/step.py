@@ -34,10 +34,12 @@ from orchestrator.bodies.asking import (
 from orchestrator.bodies.body import Body, calls_of
 from orchestrator.bodies.following import opening, taken_up
 from orchestrator.chain import Chain, ChainStopped, Finished, ToolInDoubt
+from orchestrator.collecting import Collected, collect, is_collector
 from orchestrator.context import build_context
 from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, StepFailed, StoreError
 from orchestrator.expressions import ExpressionError
 from orchestrator.facts import FactsResult, check_facts
+from orchestrator.fan_out import collector
 from orchestrator.graph import Graph, StepNode
 from orchestrator.moves import count_reasks
 from orchestrator.output import run_checks, schema_faults, too_large
@@ -45,7 +47,7 @@ from orchestrator.reads import read_data, read_values
 from orchestrator.repeating import Visit, round_of, visited
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
 from orchestrator.staleness import holds
-from orchestrator.store.records import Fenced
+from orchestrator.store.records import Claim, Fenced
 from orchestrator.values import (
     Again,
     Commit,
@@ -71,7 +73,9 @@ async def run_step(services: Services, graph: Graph, run: RunRow, dispatch: Disp
     """
     walk = Walk(services, graph, run, graph.steps[dispatch.step], dispatch)
     try:
-        async with asyncio.timeout(walk.seconds_left):
+        async with asyncio.timeout(walk.seconds_left if not is_collector(walk) else walk.step.timeout):
+            if is_collector(walk):
+                return await _collector_step(walk)
             if walk.step.kind == "llm":
                 return await _model_step(walk)
             return await (_body_step(walk) if walk.step.asks else _python_step(walk))
@@ -119,12 +123,12 @@ async def _passed_by(walk: Walk, snapshot: Snapshot, now: Manifest) -> tuple[Dis
     for one that has."""
     if walk.dispatch.interrupted:
         return None
-    if not _wanted(walk.step, snapshot):
-        assert walk.step.when is not None
-        return await _pass_by(walk, snapshot, now, "skipped", {"reason": f"when {walk.step.when.text} is false"})
+    # Whether a step with items is wanted at all, its collector asks, once for all of them.
+    if walk.dispatch.item is None and not _wanted(walk.step, snapshot):
+        return await _skip(walk, claim_of(walk, snapshot, now))
     if walk.dispatch.mode or snapshot.head is None or not holds(walk.step, snapshot.accepted, now):
         return None
-    return await _pass_by(walk, snapshot, now, "kept", {"version": snapshot.head.version})
+    return await _keep(walk, claim_of(walk, snapshot, now), snapshot.head.version)
 
 
 def _wanted(step: StepNode, snapshot: Snapshot) -> bool:
@@ -142,15 +146,39 @@ def _wanted(step: StepNode, snapshot: Snapshot) -> bool:
         ) from error
 
 
+async def _skip(walk: Walk, claim: Claim) -> tuple[Dispatch, ...]:
+    assert walk.step.when is not None
+    return await _pass_by(walk, claim, "skipped", {"reason": f"when {walk.step.when.text} is false"})
+
+
+async def _keep(walk: Walk, claim: Claim, version: int) -> tuple[Dispatch, ...]:
+    return await _pass_by(walk, claim, "kept", {"version": version})
+
+
 async def _pass_by(
-    walk: Walk, snapshot: Snapshot, now: Manifest, state: Literal["kept", "skipped"], told: Mapping[str, Any]
+    walk: Walk, claim: Claim, state: Literal["kept", "skipped"], told: Mapping[str, Any]
 ) -> tuple[Dispatch, ...]:
-    claim = replace(claim_of(walk, snapshot, now), events=(Event(f"step.{state}", data=told),))
+    claim = replace(claim, events=(Event(f"step.{state}", data=told),))
     ready = await walk.services.store.pass_by(claim, state, AtOnce(walk.graph, walk.services.worker))
     if ready is None:
         raise Fenced
     walk.emit(f"step.{state}", **told)
     return ready
+
+
+async def _collector_step(walk: Walk) -> tuple[Dispatch, ...]:
+    """A step with items: they are brought in and dispatched; when all have ended, the step's own value is made."""
+    if walk.step.when is not None and not walk.dispatch.interrupted:
+        seen = replace(walk, step=collector(walk.step))
+        snapshot = await take_snapshot(seen)
+        if not _wanted(seen.step, snapshot):
+            return await _skip(walk, claim_of(seen, snapshot, manifest_now(seen.step, snapshot)))
+    found = await collect(walk)
+    if not isinstance(found, Collected):
+        return found
+    if found.kept is not None:
+        return await _keep(walk, *found.kept)
+    return await _commit(walk, found.artifact, None, found.base_head, [], 0, found.notes)
 
 
 # --- a step that asks a model -----------------------------------------------------------------------------------------
@@ -244,7 +272,7 @@ async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
     data, body = _checked(walk.step, value)
     if walk.step.checks:
         await _check_value(walk.step, walk.step.contract.load(body), reads)
-    sensitivities = [a.version.sensitivity for a in snapshot.artifacts.values()]
+    sensitivities = [version.sensitivity for version in snapshot.versions.values()]
     artifact = NewArtifact(
         contract=walk.step.contract.name,
         body=body,
@@ -341,7 +369,7 @@ async def _body_step(walk: Walk) -> tuple[Dispatch, ...]:
     body = Body(walk, snapshot, now, journal)
     value = await body.call()
     facts = await _checked_facts(walk, snapshot, _checked(step, value)[1])
-    sensitivities = [*body.sensitivities, *(a.version.sensitivity for a in snapshot.artifacts.values())]
+    sensitivities = [*body.sensitivities, *(version.sensitivity for version in snapshot.versions.values())]
     stored = step.contract.dump(facts.value)
     artifact = NewArtifact(
         contract=step.contract.name,
@@ -413,7 +441,7 @@ async def _commit(
             dispatch=walk.dispatch,
             artifact=artifact,
             done=done,
-            children=walk.graph.children[walk.step.name],
+            children=() if walk.dispatch.item else walk.graph.children[walk.step.name],
             base_head=base_head,
             events=(
                 *(Event("step.note", data={"text": note}) for note in notes),
@@ -465,9 +493,13 @@ async def _failed(walk: Walk, error: OrchError, done: DoneCall | None) -> tuple[
         if done is not None:
             await walk.services.store.done(walk.dispatch, done)
         raise error
-    await walk.services.store.fail(walk.dispatch, error_record(error), done)
+    ready: tuple[Dispatch, ...] = ()
+    if walk.dispatch.item is not None:
+        ready = await walk.services.store.fail_item(walk.dispatch, error_record(error), done)
+    else:
+        await walk.services.store.fail(walk.dispatch, error_record(error), done)
     walk.emit("step.failed", code=error.code, message=error.message, hint=error.hint)
-    return ()
+    return ready
 
 
 async def _waiting(walk: Walk, error: OrchError) -> tuple[Dispatch, ...]:

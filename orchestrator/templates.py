@@ -41,7 +41,7 @@ CODE: Final = "P214"
 PLAIN_LIMIT: Final = 200
 MAX_OUTPUT: Final = 1_000_000
 MAX_BITS: Final = 100_000  # of a whole number that is computed
-NAMES: Final = "inputs.x, block(name) and quote(name, path)"
+NAMES: Final = "inputs.x, block(name) and quote(name, path), with for_each item too"
 
 _FIRST, _LAST = 0x100000, 0x10FFFD
 _SLOT: Final = re.compile(f"([{chr(_FIRST)}-{chr(_LAST)}])")
@@ -84,12 +84,16 @@ _LINE_ENDS: Final = ("\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u
 
 
 def render(
-    template: Template, step: str, inputs: Mapping[str, Plain | Slot], check: Callable[[Slot], str | None]
+    template: Template,
+    step: str,
+    inputs: Mapping[str, Plain | Slot],
+    check: Callable[[Slot], str | None],
+    item: Slot | None = None,
 ) -> tuple[str | Slot, ...]:
     """The template's own text and its slots, in order.
 
-    `inputs` maps input names to a plain value (`is_plain`) or a block slot. `check` says why a slot cannot be had, or
-    None. Raises TemplateFault, at the template's line where Jinja knows it.
+    `inputs` maps input names to a plain value (`is_plain`) or a block slot, `item` is what `{{ item }}` stands for.
+    `check` says why a slot cannot be had, or None. Raises TemplateFault, at the template's line where Jinja knows it.
     """
     from jinja2 import TemplateError, TemplateSyntaxError
 
@@ -101,6 +105,8 @@ def render(
         "block": _Call("block", lambda name: issue.slot(Slot("block", name))),
         "quote": _Call("quote", lambda name, path: issue.slot(Slot("quote", name, path))),
     }
+    if item is not None:
+        context["item"] = issue.slot(item, owed=False, once=True)
     try:
         text = _bounded(_environment().from_string(template.text).generate(context))
     except TemplateSyntaxError as error:
@@ -168,8 +174,10 @@ class _Issue:
     check: Callable[[Slot], str | None]
     issued: dict[str, Slot] = field(default_factory=dict)
     owed: list[str] = field(default_factory=list)
+    once: list[str] = field(default_factory=list)
 
-    def slot(self, slot: Slot, *, owed: bool = True) -> _Piece:
+    def slot(self, slot: Slot, *, owed: bool = True, once: bool = False) -> _Piece:
+        """`owed`: it must be found in the text; `once`: at most once, though a template need not print it at all."""
         reason = self.check(slot)
         if reason:
             raise _Misuse(reason)
@@ -179,6 +187,8 @@ class _Issue:
         self.issued[mark] = slot
         if owed:
             self.owed.append(mark)
+        if once:
+            self.once.append(mark)
         return _Piece(str(slot), mark)
 
     def reckon(self, text: str) -> str | None:
@@ -193,7 +203,7 @@ class _Issue:
             return f"{self.issued[lost]} is made and then lost"
         # Only `block` says "here, and once": an input may stand in two sentences, and may be a line in one run and a
         # block in the next, by what the customer wrote.
-        asked = [self.issued[mark] for mark in found.elements() if mark in self.owed]
+        asked = [self.issued[mark] for mark in found.elements() if mark in self.owed or mark in self.once]
         blocks = Counter(slot.name for slot in asked if slot.kind == "block")
         twice = next((name for name, times in blocks.items() if times > 1), None)
         return f'the block "{twice}" is placed twice' if twice else None

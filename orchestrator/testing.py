@@ -285,7 +285,7 @@ def _graph(project: Project, settings: Settings, pipeline: str | Pipeline | None
 
 async def _look(services: Services, graph: Graph, run_id: str, pipeline: str | Pipeline) -> OrchRun:
     store = services.store
-    steps = {row.name: row for row in await store.steps(run_id)}
+    steps = {row.name: row for row in await store.steps(run_id) if row.item is None}
     attempts = {name: await store.attempts(run_id, name) for name in graph.steps}
     return OrchRun(
         row=await store.run(run_id),

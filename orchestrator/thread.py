@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -86,8 +86,7 @@ def compose(
     )
     system = system_text(graph)
     check_window(step, system, blocks, context.window)
-    heads = {name: artifact.version for name, artifact in snapshot.artifacts.items()}
-    return Prompt(system, blocks, manifest(step, heads))
+    return Prompt(system, blocks, manifest(step, snapshot.versions))
 
 
 def follow_up(graph: Graph, step: StepNode, context: Context, question: Question) -> TextItem:
@@ -98,15 +97,27 @@ def follow_up(graph: Graph, step: StepNode, context: Context, question: Question
     return TextItem(tuple(part for block in blocks for part in block.parts))
 
 
-def _artifacts(context: Context, question: Question) -> Mapping[str, Block]:
-    """What a slot can be filled with, by name."""
-    return {**{block.source: block for block in context.blocks if block.layer == "artifact"}, **question.given}
+Artifacts = Mapping[str, tuple[Block, ...]]
+
+
+def _artifacts(context: Context, question: Question) -> Artifacts:
+    """What a slot can be filled with, by name; of a step with items all its blocks."""
+    found: dict[str, tuple[Block, ...]] = {}
+    for block in context.blocks:
+        if block.layer == "artifact":
+            found[_owner(block)] = (*found.get(_owner(block), ()), block)
+    return {**found, **{name: (block,) for name, block in question.given.items()}}
+
+
+def _owner(block: Block) -> str:
+    """The read that a block belongs to: an item's source is `step/key`."""
+    return block.source.partition("/")[0]
 
 
 def _background(step: StepNode, context: Context, moved: Collection[str]) -> Iterator[Block]:
     """Everything ahead of the task. Both headings stand, also over nothing; `conversation: off` takes the second."""
     yield text_block("artifact", "heading", "frame", ARTIFACTS_HEADING)
-    yield from (block for block in context.blocks if block.layer == "artifact" and block.source not in moved)
+    yield from (block for block in context.blocks if block.layer == "artifact" and _owner(block) not in moved)
     yield from (block for block in context.blocks if block.layer == "draft")
     if step.conversation is not None:
         heading = conversation_heading(step.conversation.messages)
@@ -114,24 +125,25 @@ def _background(step: StepNode, context: Context, moved: Collection[str]) -> Ite
     yield from (block for block in context.blocks if block.layer in ("conversation", "facts", "feedback"))
 
 
-def _pieces(graph: Graph, step: StepNode, artifacts: Mapping[str, Block], question: Question) -> tuple[str | Slot, ...]:
+def _pieces(graph: Graph, step: StepNode, artifacts: Artifacts, question: Question) -> tuple[str | Slot, ...]:
     """The rendered template: its own text and its slots, still empty. A body's own words are never rendered."""
     if question.text is not None:
         return (question.text,)
     if step.template is None:
         return ()
-    inputs = {read.name: _input(graph, read, artifacts[read.name]) for read in step.reads if read.kind == "input"}
+    inputs = {read.name: _input(graph, read, artifacts[read.name][0]) for read in step.reads if read.kind == "input"}
 
     def refusal(slot: Slot) -> str | None:
         if slot.name not in artifacts:
             return f"{slot} names what the step does not read"
         try:
-            _filled(slot, artifacts, "")
+            tuple(_filled(slot, artifacts, ""))
         except ValueError as error:
             return f"{slot} leads nowhere: {error}"
         return None
 
-    return render(step.template, step.name, inputs, refusal)
+    item = Slot("block", step.for_each.item) if step.for_each is not None else None
+    return render(step.template, step.name, inputs, refusal, item)
 
 
 def _input(graph: Graph, read: Read, block: Block) -> Plain | Slot:
@@ -144,7 +156,7 @@ def _input(graph: Graph, read: Read, block: Block) -> Plain | Slot:
     return Slot("block", read.name)
 
 
-def _task(step: StepNode, pieces: Sequence[str | Slot], artifacts: Mapping[str, Block], rule: str) -> Iterator[Block]:
+def _task(step: StepNode, pieces: Sequence[str | Slot], artifacts: Artifacts, rule: str) -> Iterator[Block]:
     """The rule, then the template's text with its slots filled; what fills a slot is never looked at again."""
     name = step.template.name if step.template else step.name
     place = f"template, {step.template.place if step.template else step.place}"
@@ -156,16 +168,20 @@ def _task(step: StepNode, pieces: Sequence[str | Slot], artifacts: Mapping[str, 
         else:
             if lead:
                 yield text_block("task", name, place, *lead)
-            yield _filled(piece, artifacts, place)
+            yield from _filled(piece, artifacts, place)
         lead = ()
     if lead:
         yield text_block("task", name, place, *lead)
 
 
-def _filled(slot: Slot, artifacts: Mapping[str, Block], place: str) -> Block:
-    """What stands in a slot. Raises ValueError for a path that leads nowhere."""
-    block = artifacts[slot.name]
-    return placed(block) if slot.kind == "block" else quoted(block, slot.path, f"quote in the {place}")
+def _filled(slot: Slot, artifacts: Artifacts, place: str) -> Iterator[Block]:
+    """What stands in a slot, each block but the last on lines of its own. Raises ValueError for a path that leads
+    nowhere."""
+    blocks = artifacts[slot.name]
+    if slot.kind == "quote":
+        yield quoted(blocks[0], slot.path, f"quote in the {place}")
+    else:
+        yield from (*blocks[:-1], placed(blocks[-1]))
 
 
 def _not_placed(question: Question, pieces: Sequence[str | Slot]) -> Iterator[Block]:
@@ -189,7 +205,8 @@ def _output(step: StepNode) -> Iterator[Block]:
 
 
 def manifest(step: StepNode, heads: Mapping[str, ArtifactVersion | None]) -> Manifest:
-    """Everything a step's first request is made from, by hash. `heads` are the current versions of what it reads.
+    """Everything a step's first request is made from, by hash. `heads` are the current versions of what it reads; those
+    of items are under `step/key`.
 
     A read without a version counts by its default, or as absent. Entries of a read's fields (`name/field`) follow from
     the entry of its value; they are there so that a reason can name them.
@@ -202,9 +219,38 @@ def manifest(step: StepNode, heads: Mapping[str, ArtifactVersion | None]) -> Man
     entries += [ManifestEntry("tools", tool.ref, digest([tool.sha, _told(tool)])) for tool in step.tools]
     entries += [ManifestEntry("code", file, sha) for file, sha in _code(step)]
     entries += _model(step)
+    items = _items(heads) if any(read.takes == "each" for read in step.reads) else {}
     for read in step.reads:
-        entries += _read(read, heads.get(read.name))
+        entries += (
+            _each(read, heads.get(read.name), items) if read.takes == "each" else _read(read, heads.get(read.name))
+        )
     return Manifest(tuple(entries))
+
+
+def _items(heads: Mapping[str, ArtifactVersion | None]) -> Mapping[str, Mapping[str, ArtifactVersion]]:
+    """The versions of items, by step and key."""
+    found: dict[str, dict[str, ArtifactVersion]] = defaultdict(dict)
+    for name, version in heads.items():
+        step, slash, key = name.partition("/")
+        if slash and version is not None:
+            found[step][key] = version
+    return found
+
+
+def _each(
+    read: Read, index: ArtifactVersion | None, items: Mapping[str, Mapping[str, ArtifactVersion]]
+) -> Iterator[ManifestEntry]:
+    """A read of all items: the index, which says what is missing, and each item. They share one label."""
+    yield from _read(replace(read, fields=()), index, read_hash(replace(read, fields=None), index))
+    for key, version in sorted(items.get(read.name, {}).items()):
+        name = f"{read.name}/{key}"
+        yield ManifestEntry("read", name, read_hash(read, version), _version_note(version))
+        if version.guards:
+            yield ManifestEntry("label", name, digest(list(version.guards)))
+
+
+def _version_note(version: ArtifactVersion) -> str:
+    return f"v{version.version} ({version.author})"
 
 
 def read_hash(read: Read, version: ArtifactVersion | None) -> str:
@@ -216,9 +262,9 @@ def read_hash(read: Read, version: ArtifactVersion | None) -> str:
     return digest({name: version.field_hashes.get(name) for name in read.fields})
 
 
-def _read(read: Read, version: ArtifactVersion | None) -> Iterator[ManifestEntry]:
-    note = f"v{version.version} ({version.author})" if version else "default" if read.default is not MISSING else ""
-    yield ManifestEntry("read", read.name, read_hash(read, version), note)
+def _read(read: Read, version: ArtifactVersion | None, value: str | None = None) -> Iterator[ManifestEntry]:
+    note = _version_note(version) if version else "default" if read.default is not MISSING else ""
+    yield ManifestEntry("read", read.name, value or read_hash(read, version), note)
     for name, field_hash in sorted(version.field_hashes.items()) if version else ():
         if read.fields is None or name in read.fields:
             yield ManifestEntry("read", f"{read.name}/{name}", field_hash)
@@ -324,8 +370,9 @@ def _listed(old: Entries, new: Entries, what: str) -> Iterator[str]:
 
 def _reads(old: Entries, new: Entries) -> Iterator[str]:
     different = _different(old, new)
-    for source in sorted({name.partition("/")[0] for name in different}):
-        fields = [name.partition("/")[2] for name in different if name.startswith(f"{source}/")]
+    items = {name for name in different if "/" in name and (_note(old, name) or _note(new, name))}  # fields have none
+    for source in sorted({name if name in items else name.partition("/")[0] for name in different}):
+        fields = [name.partition("/")[2] for name in different if name.startswith(f"{source}/") and name not in items]
         if source not in old:
             yield f"new read {source}"
         elif source not in new:

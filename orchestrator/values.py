@@ -7,7 +7,7 @@ what is wrong with it (`Fault`), and what is written down (`SentCall`, `DoneCall
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -66,6 +66,11 @@ class ArtifactVersion:
     guards: tuple[str, ...] = ()
     draft: bool = False
 
+    @property
+    def label(self) -> str:
+        """What it is a version of, as people write it: `tech-stack`, `competitor-profile/acme`."""
+        return f"{self.step}/{self.item}" if self.item else self.step
+
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
@@ -107,9 +112,11 @@ class Redo:
 class Snapshot:
     """What one step may look at, read in ONE transaction (S06): current heads with bodies, the conversation.
 
-    `artifacts` holds the declared reads that exist; `record` holds every customer-authored input of the run, for the
-    own-words check only (nothing of it is sent unless it is read); `head` is the step's own current version, if any,
-    and `accepted` the manifests it rests on. `redo` is there for an attempt that somebody asked for. Its comment is no
+    `artifacts` holds the declared reads that exist, of a step with items its index; the items themselves, those that
+    stand, are in `items`, by key. `entry` is the entry of a list that an item is made for. `record` holds every
+    customer-authored input of the run, for the own-words check only (nothing of it is sent unless it is read); `head`
+    is the step's own current version, if any, and `accepted` the manifests it rests on. `redo` is there for an attempt
+    that somebody asked for. Its comment is no
     part of the conversation.
     """
 
@@ -122,6 +129,16 @@ class Snapshot:
     head: ArtifactVersion | None = None
     redo: Redo | None = None
     accepted: tuple[Manifest, ...] = ()
+    items: Mapping[str, Mapping[str, Artifact]] = field(default_factory=dict)
+    entry: Artifact | None = None
+
+    @property
+    def versions(self) -> Mapping[str, ArtifactVersion]:
+        """The versions of the reads, by name; an item's is under `step/key`."""
+        found = {name: artifact.version for name, artifact in self.artifacts.items()}
+        for name, items in self.items.items():
+            found |= {f"{name}/{key}": artifact.version for key, artifact in items.items()}
+        return found
 
 
 # --- what is chosen ---------------------------------------------------------------------------------------------------
@@ -303,6 +320,7 @@ class Request:
     step: str = ""
     call: int = 1
     thread_name: str = "main"
+    item: str | None = None
 
 
 # --- what comes back --------------------------------------------------------------------------------------------------
@@ -457,6 +475,7 @@ class ReadRecord:
     version: int | None
     fields: tuple[str, ...] | None
     hash: str
+    item: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -581,11 +600,13 @@ class StepRow:
 
     `stale`: an input moved while it ran (S06); `defaulted`: an input that was left at its declared default. `accepted`:
     the manifests its head rests on, the newest first: that of a person's word on it, that of the attempt that made it.
+    A step with items is a row of kind `map`, and so many rows with an `item`; `entry` is the hash of the list's entry
+    that an item is made for. An item that the list does not have any more is of kind `retired`.
     """
 
     name: str
     item: str | None
-    kind: Literal["input", "llm", "python"]
+    kind: Literal["input", "llm", "python", "map", "retired"]
     order: int
     status: StepStatus
     attempt: int
@@ -604,6 +625,28 @@ class StepRow:
     stale: bool = False
     defaulted: bool = False
     accepted: tuple[Manifest, ...] = ()
+    entry: str | None = None
+
+    @property
+    def label(self) -> str:
+        """How people write it: `tech-stack`, `competitor-profile/acme`."""
+        return f"{self.name}/{self.item}" if self.item else self.name
+
+    @property
+    def retired(self) -> bool:
+        """Of an item: whether its list does not have it any more."""
+        return self.kind == "retired"
+
+
+def heads_of(rows: Sequence[StepRow]) -> Mapping[str, ArtifactVersion]:
+    """The current versions of a run's steps and inputs by name; of items those that their step's index names, under
+    `step/key`."""
+    heads = {row.name: row.head for row in rows if row.item is None and row.head is not None}
+    for row in rows:
+        index = heads.get(row.name)
+        if row.item is not None and row.head is not None and index is not None and row.item in index.field_hashes:
+            heads[row.label] = row.head
+    return heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -611,6 +654,8 @@ class StepState:
     """What a step has come to, without what it made: enough to say how a run ended. Fields as in StepRow."""
 
     name: str
+    item: str | None
+    kind: Literal["input", "llm", "python", "map", "retired"]
     status: StepStatus
     error: ErrorRecord | None
     stale: bool

@@ -62,7 +62,7 @@ def _node(name: str, order: int, part: Part, parents: tuple[str, ...], inputs: S
 
 
 def row_of(name: str, status: StepStatus = "succeeded", cost: str | None = None, **more: Any) -> StepRow:
-    """A step of a run; a succeeded one has an artifact."""
+    """A step of a run, or an item of one; a succeeded one has an artifact."""
     values: dict[str, Any] = {
         "name": name, "item": None, "kind": "llm", "order": 1, "status": status, "attempt": 1, "attempt_id": "a",
         "head": _version(name) if status == "succeeded" else None, "draft": None, "inputs_hash": None, "manifest": None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -94,19 +94,32 @@ class Walk:
 
 
 async def take_snapshot(walk: Walk) -> Snapshot:
-    step = walk.step
-    return await walk.services.store.snapshot(
-        walk.run.id,
-        step.name,
-        walk.dispatch.item,
-        [read.name for read in step.reads],
-        step.conversation.messages if step.conversation else 0,
-        walk.dispatch.attempt_id if walk.dispatch.mode else None,
-    )
+    redone_by = walk.dispatch.attempt_id if walk.dispatch.mode else None
+    return await snapshot_of(walk.services.store, walk.run.id, walk.step, walk.dispatch.item, redone_by)
+
+
+async def snapshot_of(
+    store: Store, run_id: str, step: StepNode, item: str | None, redone_by: str | None = None
+) -> Snapshot:
+    """What a step, or one item of it, may look at now. `redone_by` is the attempt that looks, where somebody asked for
+    it."""
+    messages = step.conversation.messages if step.conversation else 0
+    listed = next((read for read in step.reads if read.kind == "entry"), None)
+    entry_of = listed.of if listed else None
+    seen = await store.snapshot(run_id, step.name, item, addresses(step, item), messages, redone_by, entry_of=entry_of)
+    if listed is None or seen.entry is None:
+        return seen
+    return replace(seen, artifacts={**seen.artifacts, listed.name: seen.entry})
+
+
+def addresses(step: StepNode, item: str | None) -> list[str]:
+    """What the step reads, as the store is asked for it: `name`, all items of a step as `name/*`, one as `name/key`."""
+    takes = {"one": "", "each": "/*", "sibling": f"/{item}"}
+    return [read.name + takes[read.takes] for read in step.reads if read.kind != "entry"]
 
 
 def manifest_now(step: StepNode, snapshot: Snapshot) -> Manifest:
-    return manifest(step, {name: artifact.version for name, artifact in snapshot.artifacts.items()})
+    return manifest(step, snapshot.versions)
 
 
 class Restarted(Exception):
@@ -136,7 +149,7 @@ def _claim(worker: str, step: StepNode, dispatch: Dispatch, snapshot: Snapshot, 
         dispatch=dispatch,
         worker=worker,
         manifest=now,
-        reads=reads_of(step, snapshot, now),
+        reads=reads_of(step, dispatch.item, snapshot, now),
         base_head=snapshot.head.id if snapshot.head else None,
     )
 
@@ -150,25 +163,38 @@ class AtOnce:
 
     def reads(self, step: str) -> Sequence[str] | None:
         node = self.graph.steps.get(step)
-        return None if node is None or node.asks or node.when else [read.name for read in node.reads]
+        if node is None or node.asks or node.when or node.for_each is not None:
+            return None
+        return addresses(node, None)
 
     def claim(self, dispatch: Dispatch, snapshot: Snapshot) -> Claim:
         node = self.graph.steps[dispatch.step]
         return _claim(self.worker, node, dispatch, snapshot, manifest_now(node, snapshot))
 
 
-def reads_of(step: StepNode, snapshot: Snapshot, now: Manifest) -> tuple[ReadRecord, ...]:
+def reads_of(step: StepNode, item: str | None, snapshot: Snapshot, now: Manifest) -> tuple[ReadRecord, ...]:
     """The read vector: which versions, and the hashes of what is taken of them (S06)."""
-    return tuple(_read_record(read, snapshot, now) for read in step.reads)
+    return tuple(_read_records(step, item, snapshot, now))
 
 
-def _read_record(read: Read, snapshot: Snapshot, now: Manifest) -> ReadRecord:
-    found = snapshot.artifacts.get(read.name)
-    value = next(entry.hash for entry in now.entries if entry.kind == "read" and entry.name == read.name)
-    version: ArtifactVersion | None = found.version if found else None
-    return ReadRecord(
-        read.name, version.id if version else None, version.version if version else None, read.fields, value
-    )
+def _read_records(step: StepNode, item: str | None, snapshot: Snapshot, now: Manifest) -> Iterator[ReadRecord]:
+    """A list's entry is not among them: whether that still stands, the collector sees."""
+    hashes = {entry.name: entry.hash for entry in now.entries if entry.kind == "read"}
+    for read in step.reads:
+        if read.kind == "entry":
+            continue
+        found = snapshot.artifacts.get(read.name)
+        key = item if read.takes == "sibling" else None
+        fields = None if read.takes == "each" else read.fields
+        yield _read_record(read.name, key, fields, found.version if found else None, hashes[read.name])
+        for one, artifact in snapshot.items.get(read.name, {}).items():
+            yield _read_record(read.name, one, read.fields, artifact.version, hashes[f"{read.name}/{one}"])
+
+
+def _read_record(
+    name: str, item: str | None, fields: tuple[str, ...] | None, version: ArtifactVersion | None, value: str
+) -> ReadRecord:
+    return ReadRecord(name, version.id if version else None, version.version if version else None, fields, value, item)
 
 
 async def begin(walk: Walk, claim: Claim) -> None:
@@ -248,6 +274,7 @@ def policy_of(walk: Walk) -> Policy:
         cache_key=keyed_hash(services.store.secret_key(), scope.tenant, walk.run.session_id),
         unpriced=walk.run.unpriced,
         capped=walk.run.cap_usd is not None,
+        item=walk.dispatch.item,
     )
 
 
@@ -287,7 +314,14 @@ def dropped_note(drop: Dropped) -> str:
 
 
 def sources(step: StepNode, snapshot: Snapshot) -> list[tuple[Read, Artifact]]:
-    return [(read, snapshot.artifacts[read.name]) for read in step.reads if read.name in snapshot.artifacts]
+    found: list[tuple[Read, Artifact]] = []
+    for read in step.reads:
+        if read.takes == "each":
+            items = snapshot.items.get(read.name, {})
+            found += [(replace(read, name=f"{read.name}/{key}"), artifact) for key, artifact in items.items()]
+        elif read.name in snapshot.artifacts:
+            found.append((read, snapshot.artifacts[read.name]))
+    return found
 
 
 def arguments(step: StepNode, reads: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from orchestrator.contracts import Contract, build_contract, contract_input, inp
 from orchestrator.diagnostics import ordered
 from orchestrator.errors import Diagnostic, InvalidProject, Place
 from orchestrator.faults import nearest
-from orchestrator.graph import Graph, InputNode, StepNode, cycles, topological
+from orchestrator.graph import ForEach, Graph, InputNode, StepNode, cycles, topological
 from orchestrator.ids import digest, variable
 from orchestrator.loading import Loaded, load_contract, load_pipeline
 from orchestrator.project import OutsideProject, Project
@@ -78,6 +78,7 @@ class Building:
         self.inputs: dict[str, InputNode] = {}
         self.steps: dict[str, StepNode] = {}
         self._kinds = {**dict.fromkeys(spec.inputs, "input"), **dict.fromkeys(spec.steps, "step")}
+        self._fan_outs: dict[str, ForEach | None] = {}
 
     def graph(self) -> Graph | None:
         from orchestrator.building.steps import StepBuilding
@@ -129,6 +130,19 @@ class Building:
     def kinds(self) -> Mapping[str, str]:
         """Every name that can be read, with what it is. Steps and inputs share one name space."""
         return self._kinds
+
+    def for_each(self, name: str) -> ForEach | None:
+        """A step's fan-out; None if it has none, or a faulty one (reported once)."""
+        spec = self.spec.steps[name].for_each
+        if spec is None:
+            return None
+        if name not in self._fan_outs:
+            from orchestrator.building.fan_out import for_each_of
+            from orchestrator.building.steps import StepBuilding
+
+            self._fan_outs[name] = None  # while it is made: steps that are joined in a circle end here
+            self._fan_outs[name] = for_each_of(StepBuilding(self, name, self.spec.steps[name]), spec)
+        return self._fan_outs[name]
 
     def unknown(self, what: str, name: str, place: Place) -> None:
         """Report a name that is neither a step nor an input, unless its own fault is the cause."""
@@ -237,11 +251,10 @@ class Building:
     # --- the whole
 
     def _parents(self) -> dict[str, list[str]]:
-        """For each step, the steps it reads or needs, itself left out."""
+        """For each step, the steps it waits for, itself left out."""
         parents: dict[str, list[str]] = {}
         for name, step in self.spec.steps.items():
-            above = [*(read.read for read in step.reads), *step.needs]
-            parents[name] = [p for p in dict.fromkeys(above) if p in self.spec.steps and p != name]
+            parents[name] = [p for p in step.above if p in self.spec.steps and p != name]
         return parents
 
     def _order(self) -> tuple[str, ...]:
@@ -273,6 +286,7 @@ class Building:
         if self.loaded.dropped:
             return  # what was left out may be what uses it
         read = {r.read for step in self.spec.steps.values() for r in step.reads}
+        read |= {step.for_each.source for step in self.spec.steps.values() if step.for_each and step.for_each.source}
         needed = {name for step in self.spec.steps.values() for name in step.needs}
         for name in self.spec.inputs:
             if name not in read and name not in outputs:
@@ -346,6 +360,7 @@ def _digested(
             [[c.label, c.message, c.function.sha if c.function else None] for c in step.checks],
             [model.provider, model.model, model.effort, model.max_output_tokens] if model else None,
             [[r.name, list(r.fields) if r.fields is not None else None, r.guard] for r in step.reads],
+            step.spec.for_each.model_dump(mode="json") if step.spec.for_each else None,
             list(step.parents),
             [step.reasks, step.timeout, step.call_timeout],
         ]

@@ -23,22 +23,22 @@ def when_of(step: StepBuilding, reads: tuple[Read, ...]) -> Expression | None:
     text = step.spec.when
     if text is None:
         return None
-    place = step._of("when")
+    place = step.of("when")
     try:
         expression = parse(text)
     except ExpressionError as fault:
-        step._error(WHEN, f"the when {text!r}: {fault.message}", place, fault.hint)
+        step.error(WHEN, f"the when {text!r}: {fault.message}", place, fault.hint)
         return None
     if step._reads_in_doubt():
         return None
     dashed = dashed_name(expression, [read.name for read in reads])
     if dashed is not None:
         message = f"{dashed} is read as a subtraction in {expression.text!r}"
-        step._error(WHEN, message, place, f"write {variable(dashed)}")
+        step.error(WHEN, message, place, f"write {variable(dashed)}")
         return None
     wrong = [found for found in (_unknown(use, reads) for use in expression.uses) if found is not None]
     for message, hint in wrong:
-        step._error(WHEN, f"the when {expression.text!r}: {message}", place, hint)
+        step.error(WHEN, f"the when {expression.text!r}: {message}", place, hint)
     return None if wrong else expression
 
 
@@ -46,6 +46,8 @@ def _unknown(use: NameUse, reads: tuple[Read, ...]) -> tuple[str, str | None] | 
     """Why a name stands for nothing, and what may be meant; None where it does."""
     head, rest = use.path[0], use.path[1:]
     for read in reads:
+        if variable(read.name) == head and read.takes == "each":
+            return None  # its keys are known when it has run
         if variable(read.name) == head:
             if rest and read.fields is not None and rest[0] not in map(variable, read.fields):
                 return f"the step does not read {read.name}.{rest[0]}", f"it reads {', '.join(read.fields)}"
@@ -58,8 +60,9 @@ def check_defaults(step: StepBuilding, reads: tuple[Read, ...]) -> None:
     specs = step.building.spec.steps
     for read in reads:
         source = specs.get(read.name)
-        if source is not None and source.when is not None and read.default is MISSING:
-            step._error(
+        # What a joined step reads of another is there for each of its entries: without it there are none.
+        if source is not None and source.when is not None and read.default is MISSING and read.takes != "sibling":
+            step.error(
                 NO_DEFAULT,
                 f"{read.name} may be skipped (it has a `when`), and this read has no default",
                 read.place,

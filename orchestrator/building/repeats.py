@@ -25,7 +25,7 @@ def repeat_of(step: StepBuilding, contract: Contract | None, reads: tuple[Read, 
         return None
     if not asks:
         hint = "leave repeat out, or give the function a parameter `ctx: Ctx` to ask a model with"
-        step._error(CODE, "plain Python makes the same value on each visit", step._of("repeat"), hint)
+        step.error(CODE, "plain Python makes the same value on each visit", step.of("repeat"), hint)
         return None
     until = _expression(step, spec.until, contract, reads, "until")
     feedback: Expression | str | None = None
@@ -35,17 +35,17 @@ def repeat_of(step: StepBuilding, contract: Contract | None, reads: tuple[Read, 
         feedback = spec.feedback
     if until is None or (isinstance(spec.feedback, FeedbackSpec) and feedback is None):
         return None
-    return Repeat(until, spec.max_rounds, feedback, spec.then, step._of("repeat"))
+    return Repeat(until, spec.max_rounds, feedback, spec.then, step.of("repeat"))
 
 
 def _expression(
     step: StepBuilding, text: str, contract: Contract | None, reads: tuple[Read, ...], *key: str
 ) -> Expression | None:
-    place = step._of("repeat", *key)
+    place = step.of("repeat", *key)
     try:
         expression = parse(text)
     except ExpressionError as fault:
-        step._error(CODE, f"the {key[0]} {text!r}: {fault.message}", place, fault.hint)
+        step.error(CODE, f"the {key[0]} {text!r}: {fault.message}", place, fault.hint)
         return None
     if contract is None:
         return expression
@@ -53,12 +53,12 @@ def _expression(
     dashed = dashed_name(expression, known)
     if dashed is not None:
         message = f"{dashed} is read as a subtraction in {expression.text!r}"
-        step._error(CODE, message, place, f"write {variable(dashed)}")
+        step.error(CODE, message, place, f"write {variable(dashed)}")
         return None
     looked_up = (_unknown(step.name, use, contract, reads) for use in expression.uses)
     wrong = [found for found in looked_up if found is not None]
     for message, hint in wrong:
-        step._error(CODE, message, place, hint)
+        step.error(CODE, message, place, hint)
     return None if wrong else expression
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from orchestrator.bodies.scan import AskCall, asks_in
+from orchestrator.building import fan_out
 from orchestrator.building.conditions import check_defaults, when_of
 from orchestrator.building.names import by_variable
 from orchestrator.building.repeats import repeat_of
@@ -43,7 +44,9 @@ class StepBuilding:
 
     def node(self) -> StepNode | None:
         """The node, without its order; None if any part that it needs is missing (and reported)."""
+        for_each = self.building.for_each(self.name)
         reads = self._reads()
+        reads = fan_out.reads_of(self, for_each, reads) if for_each is not None else reads
         function = self._function(reads)
         asks = self.kind == "llm" or (function is not None and function.ctx is not None)
         contract = self._contract()
@@ -55,10 +58,11 @@ class StepBuilding:
         tools = self._tools()
         checks = self._checks(contract)
         repeat = repeat_of(self, contract, reads, asks or self._damaged("python") or function is None)
-        when = when_of(self, reads)
+        own = tuple(read for read in reads if read.kind != "entry" and read.takes != "sibling")  # see `where`
+        when = when_of(self, own)
         check_defaults(self, reads)
         model = self.building.models.choose(self.name, self.spec) if asks else None
-        if contract is None or (template is None and function is None):
+        if contract is None or (template is None and function is None) or (self.spec.for_each and for_each is None):
             return None
         self._check_facts(contract, reads)
         spec, defaults = self.spec, self.building.spec.defaults
@@ -86,6 +90,7 @@ class StepBuilding:
             repeat=repeat,
             when=when,
             stale_on=frozenset(defaults.stale_on if spec.stale_on is None else spec.stale_on),
+            for_each=for_each,
         )
 
     def _digest(self, checks: tuple[Check, ...], asks: bool) -> str:
@@ -109,24 +114,28 @@ class StepBuilding:
 
     # --- helpers
 
-    def _of(self, *path: str | int) -> Place:
+    def of(self, *path: str | int) -> Place:
         return self.building.of("steps", self.name, *path)
 
-    def _error(self, code: str, message: str, place: Place, hint: str | None = None, source: str | None = None) -> None:
+    def error(self, code: str, message: str, place: Place, hint: str | None = None, source: str | None = None) -> None:
         self.building.error(code, f"step {self.name}: {message}", place, hint, source=source)
 
     def _damaged(self, *path: str | int) -> bool:
         return self.building.damaged("steps", self.name, *path)
 
     def _parents(self) -> tuple[str, ...]:
-        above = [*(read.read for read in self.spec.reads), *self.spec.needs]
-        return tuple(p for p in dict.fromkeys(above) if p in self.building.spec.steps and p != self.name)
+        return tuple(p for p in self.spec.above if p in self.building.spec.steps and p != self.name)
+
+    def _names(self) -> list[str]:
+        """The names of all that it reads, as functions get them."""
+        names = [spec.read for spec in self.spec.reads]
+        return names if self.spec.for_each is None else list(fan_out.names_of(self.spec.for_each, names))
 
     # --- the contract
 
     def _contract(self) -> Contract | None:
         name = self.spec.produces or self.name
-        place = self._of("produces") if self.spec.produces else self.building.places.key("steps", self.name)
+        place = self.of("produces") if self.spec.produces else self.building.places.key("steps", self.name)
         contract = self.building.contract(name)
         if contract is None:
             self._no_contract(name, place)
@@ -145,13 +154,13 @@ class StepBuilding:
         if near.startswith("Did you mean"):
             hint = f"{near} Else {hint}"
         why = "" if self.spec.produces else " (a step without `produces` has the contract of its own name)"
-        self._error("P230", f"there is no contract {name}{why}", place, hint)
+        self.error("P230", f"there is no contract {name}{why}", place, hint)
 
     def _check_sendable(self, contract: Contract, place: Place) -> None:
         if contract.form == "file":
-            self._error("P235", "a model cannot write a file", place, "use a contract with `schema: text` or a model")
+            self.error("P235", "a model cannot write a file", place, "use a contract with `schema: text` or a model")
         for path, reason in unsendable(contract.schema or {}):
-            self._error(
+            self.error(
                 "P234",
                 f"its contract {contract.name} cannot be asked of a model: {path} is {reason}",
                 place,
@@ -168,10 +177,10 @@ class StepBuilding:
             supplied |= {_last(path) for path in tops if read.fields is None or _first(path) in read.fields}
         for path, _, required in schemas.marked_fields(contract.schema):
             if required and _last(path) not in supplied:
-                self._error(
+                self.error(
                     "P236",
                     f"{contract.name}.{path} is a required fact about the customer, and nothing it reads can hold it",
-                    self._of("reads"),
+                    self.of("reads"),
                     "let it be null (`float | None`), or read an input, or a customer field, of the same name",
                 )
 
@@ -180,11 +189,9 @@ class StepBuilding:
     def _reads(self) -> tuple[Read, ...]:
         reads: list[Read] = []
         for at, spec in enumerate(self.spec.reads):
-            place = self._of("reads", at)
+            place = self.of("reads", at)
             if spec.read in (read.read for read in self.spec.reads[:at]):
-                self._error(
-                    "P204", f"it reads {spec.read} twice", place, "leave one out; fields of one read are a list"
-                )
+                self.error("P204", f"it reads {spec.read} twice", place, "leave one out; fields of one read are a list")
                 continue
             read = self._read(spec, at, place)
             if read is not None:
@@ -193,21 +200,28 @@ class StepBuilding:
 
     def _read(self, spec: ReadSpec, at: int, place: Place) -> Read | None:
         if spec.read == self.name:
-            self._error("P203", "it reads itself", place, "a step reads what other steps made")
+            self.error("P203", "it reads itself", place, "a step reads what other steps made")
             return None
         kind = self.building.kinds().get(spec.read)
         if kind is None:
             self.building.unknown(f"step {self.name} reads", spec.read, place)
             return None
-        contract = self._source_contract(spec.read, kind)
+        contract = self.source_contract(spec.read, kind)
         if contract is None:
             return None
         self._check_fields(spec, contract, at)
-        self._check_read_default(spec, contract, at)
-        is_step = kind == "step"
-        return Read(spec.read, "step" if is_step else "input", contract, spec.fields, spec.guard, place, spec.default)
+        takes = self._takes(spec.read)
+        self._check_read_default(spec, contract, at, takes == "each")
+        known: Literal["step", "input"] = "step" if kind == "step" else "input"
+        return Read(spec.read, known, contract, spec.fields, spec.guard, place, spec.default, takes)
 
-    def _source_contract(self, name: str, kind: str) -> Contract | None:
+    def _takes(self, name: str) -> Literal["one", "each", "sibling"]:
+        theirs = fan_out.family(self.building, name)
+        if theirs is None:
+            return "one"
+        return "sibling" if theirs == fan_out.family(self.building, self.name) else "each"
+
+    def source_contract(self, name: str, kind: str) -> Contract | None:
         if kind == "input":
             node = self.building.inputs.get(name)
             return node.contract if node is not None else None
@@ -216,41 +230,44 @@ class StepBuilding:
     def _check_fields(self, spec: ReadSpec, contract: Contract, at: int) -> None:
         if spec.fields is None:
             return
-        place = self._of("reads", at, "fields")
+        place = self.of("reads", at, "fields")
         if not contract.fields:
-            self._error(
+            self.error(
                 "P206",
                 f"{spec.read} is {_form(contract)}, it has no fields",
                 place,
                 "read it whole: leave `fields` out",
             )
         for index, field in enumerate(spec.fields if contract.fields else ()):
-            here = self._of("reads", at, "fields", index)
+            here = self.of("reads", at, "fields", index)
             if field in spec.fields[:index]:
-                self._error("P204", f"fields names {field} twice", here, "leave one out")
+                self.error("P204", f"fields names {field} twice", here, "leave one out")
             elif field not in contract.fields:
                 hint = nearest(field, list(contract.fields))
                 if field.split(".")[0] in contract.fields:
                     hint = f"fields are whole top-level properties: {field.split('.')[0]}"
-                self._error("P205", f"{spec.read} has no field {field}", here, hint)
+                self.error("P205", f"{spec.read} has no field {field}", here, hint)
 
-    def _check_read_default(self, spec: ReadSpec, contract: Contract, at: int) -> None:
+    def _check_read_default(self, spec: ReadSpec, contract: Contract, at: int, each: bool) -> None:
         if spec.default is MISSING or spec.default is None:
             return
-        for fault in contract.faults(spec.default):
-            self._error(
+        if each and spec.default != {}:
+            place, hint = self.of("reads", at, "default"), "write default: {}"
+            self.error("P208", f"{spec.read} is one value for each key; its default is none of them", place, hint)
+        for fault in () if each else contract.faults(spec.default):
+            self.error(
                 "P208",
                 f"the default of {spec.read} does not fit {contract.name}: {fault.path} {fault.rule}",
-                self._of("reads", at, "default"),
+                self.of("reads", at, "default"),
             )
 
     def _check_needs(self) -> None:
         for at, name in enumerate(self.spec.needs):
-            place = self._of("needs", at)
+            place = self.of("needs", at)
             if name == self.name:
-                self._error("P203", "it needs itself", place, "a step waits for other steps")
+                self.error("P203", "it needs itself", place, "a step waits for other steps")
             elif name in self.spec.needs[:at]:
-                self._error("P204", f"it needs {name} twice", place, "leave one out")
+                self.error("P204", f"it needs {name} twice", place, "leave one out")
             elif name not in self.building.kinds():
                 self.building.unknown(f"step {self.name} needs", name, place)
 
@@ -261,22 +278,22 @@ class StepBuilding:
         place = self.building.places.key("steps", self.name)
         if not given and not any(self._damaged(key) for key in (*TASKS, *_OTHER_KINDS)):
             hint = "give it one of template: FILE, prompt: |, python: FILE.py:FUNCTION"
-            self._error("P210", "it has no task", place, hint)
+            self.error("P210", "it has no task", place, hint)
         elif len(given) > 1:
-            self._error(
-                "P210", f"it has {' and '.join(given)}; a step has one task", self._of(given[-1]), "keep one of them"
+            self.error(
+                "P210", f"it has {' and '.join(given)}; a step has one task", self.of(given[-1]), "keep one of them"
             )
         if self.kind == "python" and not asks and not self._damaged("python"):
             for key in MODEL_KEYS:
                 if key in self.spec.model_fields_set:
                     hint = f"leave {key} out, or give the function a parameter `ctx: Ctx` to ask a model with"
                     message = f"a Python step without a ctx makes no model call, so {key} has no meaning"
-                    self._error("P227", message, self._of(key), hint)
+                    self.error("P227", message, self.of(key), hint)
 
     def _template(self, reads: tuple[Read, ...]) -> Template | None:
         if self.spec.template is not None:
             base = self.building.base(self.name, "template")
-            return self._file_template(self.spec.template, reads, base, self._of("template"))
+            return self._file_template(self.spec.template, reads, base, self.of("template"))
         if self.spec.prompt is not None:
             return self._inline_template(self.spec.prompt, reads)
         return None
@@ -289,7 +306,7 @@ class StepBuilding:
         try:
             path = building.project.resolve(ref, base, "templates")
         except OutsideProject:
-            self._error(
+            self.error(
                 "P211", f"the template {ref} leads out of the project", place, "keep it inside the project's folder"
             )
             return None
@@ -297,7 +314,7 @@ class StepBuilding:
             places = ", ".join(looked_at(building.project, ref, base, "templates"))
             near = nearest(Path(ref).name, list(building.project.shelf_names("templates")))
             hint = f"looked at {places}." + (f" {near}" if near.startswith("Did you mean") else "")
-            self._error("P211", f"there is no template {ref}", place, hint)
+            self.error("P211", f"there is no template {ref}", place, hint)
             return None
         try:
             text = path.read_bytes().decode()
@@ -305,7 +322,7 @@ class StepBuilding:
             reason = (
                 "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
             )
-            self._error("P211", f"the template {ref} {reason}", place, "save it as UTF-8 text that you may read")
+            self.error("P211", f"the template {ref} {reason}", place, "save it as UTF-8 text that you may read")
             return None
         where = Place(building.project.display(path), 1)
         lines = dict(enumerate(text.splitlines(), 1))
@@ -313,7 +330,7 @@ class StepBuilding:
         return Template(ref, text, sha256(text), where)
 
     def _inline_template(self, text: str, reads: tuple[Read, ...]) -> Template:
-        places, start = self.building.places, self._of("prompt")
+        places, start = self.building.places, self.of("prompt")
         block = re.search(r"(?:^|[:\s])[|>][-+\d]*\s*(?:#.*)?$", places.line(start) or "") is not None
         first = start.line + (1 if block else 0)
 
@@ -329,13 +346,14 @@ class StepBuilding:
     ) -> None:
         by_name = {read.name: read for read in reads}
         others = {n: kind for n, kind in self.building.kinds().items() if n not in by_name and n != self.name}
-        incomplete = self._damaged("reads") or len(by_name) < len({spec.read for spec in self.spec.reads})
+        incomplete = self._damaged("reads") or len(by_name) < len(set(self._names()))
         incomplete = incomplete or quotes is None
-        for fault in template_faults(text, by_name, others, quotes or frozenset()):
+        item = self.spec.for_each.item if self.spec.for_each else None
+        for fault in template_faults(text, by_name, others, quotes or frozenset(), item):
             if incomplete and fault.code in ("P213", "P215"):
                 continue  # what it names may be the read that is faulty itself
             place, source = where(fault.line)
-            self._error(fault.code, fault.message, place, fault.hint, source)
+            self.error(fault.code, fault.message, place, fault.hint, source)
 
     # --- functions
 
@@ -344,7 +362,7 @@ class StepBuilding:
         try:
             return live or load_reference(self.building.project, ref, self.building.base(self.name, key), "steps")
         except ReferenceFault as fault:
-            self._error(fault.code, fault.message, place, fault.hint)
+            self.error(fault.code, fault.message, place, fault.hint)
             return None
 
     def _reads_in_doubt(self) -> bool:
@@ -355,14 +373,14 @@ class StepBuilding:
     def _function(self, reads: tuple[Read, ...]) -> Function | None:
         if self.spec.python is None:
             return None
-        place = self._of("python")
+        place = self.of("python")
         found = self._load(self.spec.python, "python", place)
         if found is None or self._reads_in_doubt():
             return None
         try:
-            check_step_function(_function_name(found.ref), found.value, [spec.read for spec in self.spec.reads])
+            check_step_function(_function_name(found.ref), found.value, self._names())
         except SignatureFault as fault:
-            self._error("P224", fault.message, place, fault.hint)
+            self.error("P224", fault.message, place, fault.hint)
             return None
         return Function(found.ref, found.file, found.sha, found.value, context_parameter(found.value))
 
@@ -376,7 +394,7 @@ class StepBuilding:
             place = self._ask_place(ask.line, function)
             if ask.prompt is not None and re.search(r"\{\{|\{%", ask.prompt):
                 hint = "a text given to ask is sent as it stands; put it into a file of templates/ and name that"
-                self._error("P308", "a question holds template marks that nothing will render", place, hint)
+                self.error("P308", "a question holds template marks that nothing will render", place, hint)
             if ask.template is not None and ask.template not in templates:
                 found = self._file_template(ask.template, reads, base, place, ask.quotes)
                 templates |= {ask.template: found} if found is not None else {}
@@ -384,14 +402,14 @@ class StepBuilding:
 
     def _ask_place(self, line: int, function: Function) -> Place:
         known = (self.building.project.root / function.file).is_file()
-        return Place(function.file, line) if known else self._of("python")
+        return Place(function.file, line) if known else self.of("python")
 
     def _tools(self) -> tuple[Tool, ...]:
         tools: dict[str, Tool] = {}
         for at, ref in enumerate(self.spec.tools):
-            place = self._of("tools", at)
+            place = self.of("tools", at)
             if ref in self.spec.tools[:at]:
-                self._error("P204", f"it names the tool {ref} twice", place, "leave one out")
+                self.error("P204", f"it names the tool {ref} twice", place, "leave one out")
                 continue
             found = self._load(ref, "tools", place)
             if found is None:
@@ -399,11 +417,11 @@ class StepBuilding:
             try:
                 tool = build_tool(ref, found.value, found.sha)
             except ToolFault as fault:
-                self._error("P225", f"{fault.message}, so it cannot be a tool", place, fault.hint)
+                self.error("P225", f"{fault.message}, so it cannot be a tool", place, fault.hint)
                 continue
             if tool.spec.name in tools:
                 other = tools[tool.spec.name].ref
-                self._error(
+                self.error(
                     "P226", f"two tools are named {tool.spec.name}: {other} and {ref}", place, "rename one function"
                 )
                 continue
@@ -422,23 +440,23 @@ class StepBuilding:
         return self._expression_check(spec.expr or "", spec.message, at, contract)
 
     def _python_check(self, ref: str, message: str | None, at: int) -> Check | None:
-        place = self._of("checks", at, "python")
+        place = self.of("checks", at, "python")
         found = self._load(ref, "checks", place)
         if found is None or self._reads_in_doubt():
             return None
         try:
-            check_check_function(_function_name(ref), found.value, [spec.read for spec in self.spec.reads])
+            check_check_function(_function_name(ref), found.value, self._names())
         except SignatureFault as fault:
-            self._error("P224", fault.message, place, fault.hint)
+            self.error("P224", fault.message, place, fault.hint)
             return None
         return Check(ref, None, Function(ref, found.file, found.sha, found.value), message)
 
     def _expression_check(self, text: str, message: str | None, at: int, contract: Contract | None) -> Check | None:
-        place = self._of("checks", at, "expr")
+        place = self.of("checks", at, "expr")
         try:
             expression = parse(text)
         except ExpressionError as fault:
-            self._error("P229", f"the check {text!r}: {fault.message}", place, fault.hint)
+            self.error("P229", f"the check {text!r}: {fault.message}", place, fault.hint)
             return None
         if contract is not None:
             self._check_expression_names(expression, contract, place)
@@ -446,7 +464,7 @@ class StepBuilding:
 
     def _check_expression_names(self, expression: Expression, contract: Contract, place: Place) -> None:
         if not contract.fields or contract.schema is None:
-            self._error(
+            self.error(
                 "P229",
                 f"the check {expression.text!r} names fields, and {contract.name} is {_form(contract)}",
                 place,
@@ -456,7 +474,7 @@ class StepBuilding:
         dashed = dashed_name(expression, [*contract.fields, *self.building.kinds()])
         if dashed is not None:
             hint = f"write {variable(dashed)}"
-            self._error("P229", f"{dashed} is read as a subtraction in {expression.text!r}", place, hint)
+            self.error("P229", f"{dashed} is read as a subtraction in {expression.text!r}", place, hint)
             return
         for use in expression.uses:
             self._check_use(use, contract, contract.schema, place)
@@ -469,7 +487,7 @@ class StepBuilding:
         hint = nearest(name, [variable(field) for field in contract.fields]) if known == 0 else None
         if known == 0 and any(variable(n) == use.path[0] for n in self.building.kinds()):
             hint = "expr sees the fields of the output only; a Python check gets the reads too"
-        self._error("P229", f"the output {contract.name} has no field {name}", place, hint)
+        self.error("P229", f"the output {contract.name} has no field {name}", place, hint)
 
 
 def _function_name(ref: str) -> str:

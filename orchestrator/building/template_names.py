@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.graph import Read
 
 SLOTS: Final = ("inputs", "block", "quote")
-LATER: Final = ("item",)
+ITEM: Final = "item"
 # Jinja's own helpers that stay in the sandbox; they hold no content.
 HELPERS: Final = frozenset({"range", "dict", "cycler", "joiner", "namespace"})
 INPUT_TYPES: Final = frozenset({"string", "integer", "number", "boolean", "text"})
@@ -40,10 +40,15 @@ class TemplateFault:
 
 
 def template_faults(
-    text: str, reads: Mapping[str, Read], others: Mapping[str, str], quotes: Collection[str] = ()
+    text: str,
+    reads: Mapping[str, Read],
+    others: Mapping[str, str],
+    quotes: Collection[str] = (),
+    item: str | None = None,
 ) -> tuple[TemplateFault, ...]:
     """What is wrong with a template of a step with these reads. `others` are the pipeline's names it does not read,
-    `quotes` values that a Python body gives beside its reads."""
+    `quotes` values that a Python body gives beside its reads, `item` what an entry is called in a step with for_each.
+    """
     from jinja2 import TemplateSyntaxError
 
     from orchestrator.templates import RESERVED, _environment, reserved_line
@@ -52,7 +57,7 @@ def template_faults(
         return (TemplateFault("P214", f"the template cannot be used: {RESERVED}", None, line),)
     try:
         tree = _environment().parse(text)
-        return _faults(text, tree, _Check(reads, others, frozenset(quotes)))
+        return _faults(text, tree, _Check(reads, others, frozenset(quotes), item))
     except TemplateSyntaxError as error:
         return (
             TemplateFault("P212", f"the template cannot be read: {error.message}", _braces_hint(text), error.lineno),
@@ -73,6 +78,9 @@ def _faults(text: str, tree: nodes.Template, check: _Check) -> tuple[TemplateFau
     try:
         tracking.visit(tree)
         names = tracking.undeclared_identifiers - {*SLOTS, *HELPERS}
+        if check.item is not None and ITEM in names:
+            names -= {ITEM}
+            faults += check.entry(tree)
     except TemplateSyntaxError as error:  # a filter or test that does not exist
         names = set()
         faults.append(TemplateFault("P212", f"the template cannot be used: {error.message}", None, error.lineno))
@@ -97,6 +105,7 @@ class _Check:
     reads: Mapping[str, Read]
     others: Mapping[str, str]
     quotes: frozenset[str] = frozenset()
+    item: str | None = None
 
     def structure(self, tree: nodes.Template) -> Iterator[TemplateFault]:
         """A template is one file: what it includes would be read, and hashed, by nobody."""
@@ -113,8 +122,9 @@ class _Check:
 
     def unknown(self, name: str, line: int) -> TemplateFault:
         known = {variable(n): n for n in (*self.reads, *self.others)}
-        if name in LATER:
-            return TemplateFault("P150", f"`{name}` is for steps with for_each, not available yet", None, line)
+        if name == ITEM:
+            message = "the template names item, which a step has only with for_each: it is the entry it is made for"
+            return TemplateFault("P213", message, "write {{ block('NAME') }} for what the step reads", line)
         if name in known:
             read = known[name]
             where = "" if read in self.reads else f", and add {read} to the step's reads"
@@ -130,6 +140,17 @@ class _Check:
             "a template knows inputs.NAME, block('NAME') and quote('NAME', 'field'), and nothing else",
             line,
         )
+
+    def entry(self, tree: nodes.Template) -> Iterator[TemplateFault]:
+        """`item` is printed and nothing else: what is inside it is quoted by name."""
+        from jinja2 import nodes
+
+        for node in tree.find_all((nodes.Getattr, nodes.Getitem, nodes.Call)):
+            inner: Any = getattr(node, "node", None)
+            if isinstance(inner, nodes.Name) and inner.name == ITEM:
+                part = getattr(node, "attr", None) or _constant(getattr(node, "arg", None)) or "FIELD"
+                hint = f"write {{{{ item }}}}, or {{{{ quote({self.item!r}, {str(part)!r}) }}}}"
+                yield TemplateFault("P214", "`item` stands for the whole entry and has no parts", hint, node.lineno)
 
     def slots(self, tree: nodes.Template) -> Iterator[TemplateFault]:
         from jinja2 import nodes
@@ -213,6 +234,10 @@ class _Check:
 
     def _quoted(self, read: Read, path: str, line: int) -> Iterator[TemplateFault]:
         contract = read.contract
+        if read.takes == "each":
+            message = f"{read.name} is one value for each key, so there is no single one to quote"
+            yield TemplateFault("P214", message, f"write {{{{ block({read.name!r}) }}}}", line)
+            return
         if contract.form != "json" or not contract.fields or contract.schema is None:
             yield TemplateFault(
                 "P214", f"{read.name} has no fields to quote", f"write {{{{ block({read.name!r}) }}}}", line

@@ -92,7 +92,7 @@ async def _versions(desk: Desk, store: Store, old: StepRef, new: StepRef) -> Non
 
 async def _version(store: Store, ref: StepRef) -> tuple[RunRow, ArtifactVersion]:
     run = await store.run(ref.run)
-    return run, (await store.artifact(run.id, ref.step, None, ref.version)).version
+    return run, (await store.artifact(run.id, ref.step, ref.item, ref.version)).version
 
 
 # --- two runs ---------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def _print_versions(
 ) -> None:
     from rich.text import Text
 
-    names = [visible(f"{run.number}/{version.step}@{version.version}", one_line=True) for run, version in (old, new)]
+    names = [visible(f"{run.number}/{version.label}@{version.version}", one_line=True) for run, version in (old, new)]
     show(out, Text.assemble((" → ".join(names), "bold"), f" · {', '.join(_apart(found)) or 'no difference'}"))
     for name, (_, version) in zip(names, (old, new), strict=True):
         by = visible(f"{name} by {version.author} ({version.origin})", one_line=True)

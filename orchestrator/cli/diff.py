@@ -53,7 +53,7 @@ async def _side(desk: Desk, store: Store, ref: StepRef) -> Side:
     from orchestrator.cli.differences import side
 
     run = await store.run(ref.run)
-    return side(run, await store.artifact(run.id, ref.step, None, ref.version), desk.known_graph(run))
+    return side(run, await store.artifact(run.id, ref.step, ref.item, ref.version), desk.known_graph(run))
 
 
 async def _made_from(desk: Desk, store: Store, ref: StepRef) -> tuple[Side, Side]:
@@ -61,12 +61,12 @@ async def _made_from(desk: Desk, store: Store, ref: StepRef) -> tuple[Side, Side
     from orchestrator.cli.differences import side
 
     run = await store.run(ref.run)
-    new = await store.artifact(run.id, ref.step, None, ref.version)
+    new = await store.artifact(run.id, ref.step, ref.item, ref.version)
     old = await _parent(store, run, new)
     if old is None:
         raise UsageError(
-            f"{run.number}/{ref.step}@{new.version.version} was made anew: there is no version that it replaces",
-            hint=f"Name the other one too: orch diff OTHER/{ref.step} {run.number}/{ref.step}.",
+            f"{run.number}/{ref.label}@{new.version.version} was made anew: there is no version that it replaces",
+            hint=f"Name the other one too: orch diff OTHER/{ref.label} {run.number}/{ref.label}.",
         )
     graph = desk.known_graph(run)
     return side(run, old, graph), side(run, new, graph)
@@ -97,4 +97,4 @@ def _report(state: State, old: Side, new: Side) -> None:
 
 
 def _name(side: Side) -> str:
-    return f"{side.run}/{side.version.step}@{side.version.version}"
+    return f"{side.run}/{side.version.label}@{side.version.version}"

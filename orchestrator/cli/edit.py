@@ -63,7 +63,7 @@ def on_artifact(state: State, ref: StepRef, work: Callable[[Job], Coroutine[Any,
 
     async def main() -> None:
         async with services(desk) as opened:
-            await work(Job(desk, opened, graph, run, await opened.store.artifact(run.id, ref.step)))
+            await work(Job(desk, opened, graph, run, await opened.store.artifact(run.id, ref.step, ref.item)))
 
     drive(main)
 
@@ -83,6 +83,15 @@ class Job:
         return self.old.version.step
 
     @property
+    def item(self) -> str | None:
+        return self.old.version.item
+
+    @property
+    def name(self) -> str:
+        """What is edited, as people write it."""
+        return self.old.version.label
+
+    @property
     def contract(self) -> Contract:
         node = self.graph.steps.get(self.step) or self.graph.inputs.get(self.step)
         if node is None:
@@ -94,7 +103,7 @@ class Job:
         try:
             return self.contract.load(artifact.body)
         except ValueError as error:
-            name = f"{self.step}@{artifact.version.version}"
+            name = f"{self.name}@{artifact.version.version}"
             raise UsageError(
                 f"{name} cannot be read under its contract {self.contract.name} as it is now: {error}",
                 hint=f"The contract stands in {self.contract.place}. Write a new version: edit --file.",
@@ -127,6 +136,7 @@ class Job:
                 self.graph,
                 self.run,
                 self.step,
+                item=self.item,
                 value=value,
                 base_version=base,
                 origin=origin,
@@ -147,9 +157,9 @@ class Job:
         from orchestrator.trace.versions import diff_document
 
         store, out = self.services.store, console(stderr=True)
-        seen = side(self.run, await store.artifact(self.run.id, self.step, None, base), self.graph)
-        now = side(self.run, await store.artifact(self.run.id, self.step), self.graph)
-        name = f"{self.run.number}/{self.step}"
+        seen = side(self.run, await store.artifact(self.run.id, self.step, self.item, base), self.graph)
+        now = side(self.run, await store.artifact(self.run.id, self.step, self.item), self.graph)
+        name = f"{self.run.number}/{self.name}"
         by = visible(f"by {now.version.author} meanwhile", one_line=True)
         show(out, Text.assemble((name, "bold"), f"  v{base} → v{now.version.version} {by}"))
         print_changes(out, seen.value, now.value)
@@ -158,14 +168,16 @@ class Job:
         return Refused(error.message, hint=hint, code=error.code, beside={"diff": diff_document(seen, now)})
 
     async def _by_editor(self, base: int) -> None:
-        path = draft_file(self.desk.project.root, f"{self.run.number}-{self.step}", _suffix(self.contract))
+        path = draft_file(
+            self.desk.project.root, f"{self.run.number}-{self.name.replace('/', '-')}", _suffix(self.contract)
+        )
         path.write_bytes(self.old.body)
         try:
             call_editor(os.environ, path)  # never from a project's .env: it is a program to start
             await self.put(parse(self.contract, _read(str(path)), str(path)), base)
         except OrchError as error:
             if _kept(path, self.old.body):
-                again = f"edit {self.run.number}/{self.step} --file {shlex.quote(str(path))}"
+                again = f"edit {self.run.number}/{self.name} --file {shlex.quote(str(path))}"
                 kept = f"Your text is kept: {self.desk.state.command(again)}"
                 error.hint = f"{error.hint} {kept}" if error.hint else kept
             raise
@@ -181,10 +193,12 @@ class Job:
         steps = await store.steps(self.run.id)
         reasons = stale_by_step(self.graph, steps)
         if self.desk.state.json:
-            artifact = await store.artifact(self.run.id, self.step)
+            artifact = await store.artifact(self.run.id, self.step, self.item)
             print_document(edit_document(await artifact_json(store, self.run, artifact, self.graph), reasons))
         else:
-            work = [step.name for step in steps if step.kind != "input" and step.name != self.step]
+            work = [
+                step.label for step in steps if step.kind != "input" and step.label != self.name and not step.retired
+            ]
             _print(self, new, reasons, work)
 
 
@@ -194,7 +208,7 @@ def _print(job: Job, new: ArtifactVersion, reasons: Mapping[str, Sequence[str]],
     from orchestrator.cli.outcome import redo_from
 
     out, old, number = console(), job.old.version, job.run.number
-    title = (f"{number}/{new.step}", "bold")
+    title = (f"{number}/{new.label}", "bold")
     if new.version == old.version:
         show(out, Text.assemble(title, f"  unchanged: still v{old.version}"))
         return
@@ -207,7 +221,7 @@ def _print(job: Job, new: ArtifactVersion, reasons: Mapping[str, Sequence[str]],
     if redo:
         again = f"rerun {number}{''.join(f' --from {name}' for name in redo)}"
         show(out, Text(f"  redo: {job.desk.state.command(again)}", style="dim"))
-    undo = job.desk.state.command(f"restore {number}/{new.step}@{old.version}")
+    undo = job.desk.state.command(f"restore {number}/{new.label}@{old.version}")
     show(out, Text(f"  undo: {undo}", style="dim"))
 
 

@@ -29,7 +29,7 @@ SCHEMA: Final = "orch.export/1"
 
 
 @command("export")
-@click.argument("reference", metavar="RUN|RUN/STEP[@N]", default="last")
+@click.argument("reference", metavar="RUN|RUN/STEP[/ITEM][@N]", default="last")
 @click.option("--to", metavar="PATH|-", help="A new folder for a run, a new file for an artifact; - is stdout.")
 @click.option("--csv", "as_table", is_flag=True, help="An artifact that is a list of objects, as a table.")
 def export(state: State, reference: str, to: str | None, as_table: bool) -> int:
@@ -80,8 +80,8 @@ async def _run(desk: Desk, store: Store, run: RunRow) -> tuple[dict[str, bytes],
     graph = desk.known_graph(run)
     steps = await store.steps(run.id)
     found = []
-    for step in (step for step in steps if step.head is not None):
-        earlier = [one.name for one in steps if one.order < step.order]
+    for step in (step for step in steps if step.head is not None and not step.retired):
+        earlier = [one.name for one in steps if one.order < step.order and one.item is None]
         found.append(await _exported(store, run, step, graph, earlier))
     inputs = await input_values(store, run, steps, graph)
     files = run_files(run_document(run, steps, inputs, stale_by_step(graph, steps)), found)
@@ -137,18 +137,18 @@ async def _artifact(
 ) -> tuple[dict[str, bytes], str | None]:
     from orchestrator.exchange.exporting import slug, suffix, tables
 
-    artifact = await store.artifact(run.id, ref.step, None, ref.version)
+    artifact = await store.artifact(run.id, ref.step, ref.item, ref.version)
     said = _labelled(artifact, desk.known_graph(run))
     if not as_table:
-        return {f"{slug(ref.step)}{suffix(said['form'])}": artifact.body}, None
+        return {f"{slug(ref.item or ref.step)}{suffix(said['form'])}": artifact.body}, None
     found = dict(tables(said["value"]))
     if len(found) != 1:
         what = f"{len(found)} lists of objects ({', '.join(found)})" if found else "no list of objects"
         raise UsageError(
-            f"{ref.step} holds {what}, which is not one table",
+            f"{ref.label} holds {what}, which is not one table",
             hint=f"{desk.state.command(f'export {run.number}')} writes each list as a table.",
         )
-    return {f"{slug(ref.step)}.csv": next(iter(found.values()))}, None
+    return {f"{slug(ref.item or ref.step)}.csv": next(iter(found.values()))}, None
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

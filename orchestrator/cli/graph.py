@@ -10,7 +10,7 @@ import click
 
 from orchestrator.cli.refs import is_run, run_ref
 from orchestrator.cli.report import print_document
-from orchestrator.cli.selecting import selected
+from orchestrator.cli.selecting import selected, steps_of
 from orchestrator.cli.terminal import console, show_line, visible
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _of_pipeline(desk: Desk, name: str, selections: Sequence[str]) -> Picture:
     from orchestrator.drawing import picture_of
 
     graph = desk.graph(name)
-    return picture_of(graph, only=selected(graph, selections) if selections else None)
+    return picture_of(graph, only=steps_of(selected(graph, selections)) if selections else None)
 
 
 def _of_run(desk: Desk, reference: str, selections: Sequence[str]) -> Picture:
@@ -65,5 +65,5 @@ def _of_run(desk: Desk, reference: str, selections: Sequence[str]) -> Picture:
 
     run, rows = find_rows(desk, run_ref(reference))
     graph = desk.graph_of(run)
-    only = selected(graph, selections, rows) if selections else None
+    only = steps_of(selected(graph, selections, rows)) if selections else None
     return picture_of(graph, run, rows, set(stale_by_step(graph, rows)), only)

@@ -39,7 +39,7 @@ def history(state: State, reference: str, blame: bool) -> int:
 
     async def main() -> History:
         async with reading(desk) as store:
-            return await read_history(store, await store.run(ref.run), ref.step)
+            return await read_history(store, await store.run(ref.run), ref.step, ref.item)
 
     found = drive(main)
     if state.json:
@@ -51,28 +51,30 @@ def history(state: State, reference: str, blame: bool) -> int:
     return 0
 
 
-async def read_history(store: Store, run: RunRow, step: str) -> History:
-    """All versions of a step or input. Raises UsageError for one that the run does not have, or that has none yet."""
+async def read_history(store: Store, run: RunRow, step: str, item: str | None = None) -> History:
+    """All versions of a step, an item or an input. Raises UsageError for one that the run does not have, or that has
+    none yet."""
     from orchestrator.trace.versions import History
 
-    row = next((row for row in await store.steps(run.id) if row.name == step and row.item is None), None)
+    label = f"{step}/{item}" if item else step
+    row = next((row for row in await store.steps(run.id) if row.label == label), None)
     if row is None:
-        raise UsageError(f"{step} not found in this run", hint=f"orch show {run.number} lists the steps of the run.")
+        raise UsageError(f"{label} not found in this run", hint=f"orch show {run.number} lists the steps of the run.")
     if row.head is None:
-        raise UsageError(f"{step} has no version yet", hint=f"orch show {run.number} says how far the run is.")
-    versions = await store.versions(run.id, step)
-    return History(run.number, step, versions, row.head, await store.head_in(run.id, step))
+        raise UsageError(f"{label} has no version yet", hint=f"orch show {run.number} says how far the run is.")
+    versions = await store.versions(run.id, step, item)
+    return History(run.number, step, versions, row.head, await store.head_in(run.id, step, item))
 
 
 def _print(state: State, out: Console, history: History) -> None:
     from rich.text import Text
 
-    show(out, Text.assemble((f"{history.run}/{history.step}", "bold"), f" · {history.head.contract}"))
+    name = f"{history.run}/{history.head.label}"
+    show(out, Text.assemble((name, "bold"), f" · {history.head.contract}"))
     for version in reversed(history.versions):
         mark = "*" if version.id == history.head.id else " "
         show(out, Text.assemble(f"  {mark} ", (f"v{version.version}", "bold"), f"  {_told(history, version)}"))
     if len(history.versions) > 1:
-        name = f"{history.run}/{history.step}"
         again = state.command(f"diff {name}@{history.versions[0].version} {name}@{history.versions[-1].version}")
         show(out, Text(f"  {again}", style="dim"))
 
@@ -108,7 +110,7 @@ def _print_blame(out: Console, history: History) -> None:
 
     from orchestrator.cli.lines import name_width
 
-    show(out, Text.assemble((f"{history.run}/{history.step}@{history.head.version}", "bold")))
+    show(out, Text.assemble((f"{history.run}/{history.head.label}@{history.head.version}", "bold")))
     blamed = history.blamed()
     width = name_width([*blamed])
     for field, version in blamed.items():

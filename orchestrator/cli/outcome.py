@@ -71,9 +71,10 @@ def print_summary(state: State, run: RunRow, steps: Sequence[StepRow], *, hints:
     out = console(stderr=state.json)
     work = [step for step in steps if step.kind != "input"]
     cost, partial = total_cost(work)
-    done = sum(step.status == "succeeded" for step in work)
+    work_steps = [step for step in work if step.item is None]
+    done = sum(step.status == "succeeded" for step in work_steps)
     style = {"succeeded": "green", "failed": "red"}.get(run.status, "yellow")
-    counts = f" · {done} of {plural(len(work), 'step')} · {spent(cost, partial)}"
+    counts = f" · {done} of {plural(len(work_steps), 'step')} · {spent(cost, partial)}"
     show(out, Text.assemble("  ", (run.status, style), counts))
     print_run_error(out, run, work)
     for hint in next_commands(state, run, work) if hints else ():
@@ -98,20 +99,21 @@ def redo_from(graph: Graph | None, stale: Sequence[str]) -> list[str]:
         return list(stale)
     from orchestrator.graph import downstream
 
-    below = downstream(graph, stale)
-    return [name for name in stale if name not in below]
+    names = list(dict.fromkeys(name.partition("/")[0] for name in stale))
+    below = downstream(graph, names)
+    return [name for name in names if name not in below]
 
 
 def next_commands(state: State, run: RunRow, steps: Sequence[StepRow], redo: Sequence[str] = ()) -> list[str]:
     """Commands that make sense now, ready to paste. `redo` names the steps that are stale."""
     number = run.number
     if run.status in ("failed", "paused", "cancelled"):
-        failed = next((step.name for step in steps if step.status == "failed"), None)
+        failed = next((step.label for step in steps if step.status == "failed" and step.kind != "map"), None)
         look = [state.command(f"why {number}/{failed}")] if failed else []
         return [state.command(f"resume {number}"), *look, state.command(f"show {number}")]
     if run.status == "waiting":
         return [state.command(f"show {number}")]
-    last = steps[-1].name if steps else ""
+    last = steps[-1].label if steps else ""
     if redo:
         return [state.command(f"rerun {number}{''.join(f' --from {name}' for name in redo)}")]
     beside = [] if run.parent_number is None else [state.command(f"compare {run.parent_number} {number}")]
@@ -124,7 +126,7 @@ async def print_outputs(
     """The outputs there are, in short: where each stands, and how it begins."""
     from rich.text import Text
 
-    made = {step.name for step in steps if step.head is not None}
+    made = {step.name for step in steps if step.head is not None and step.item is None}
     for name in [name for name in graph.outputs if name in made]:
         artifact = await store.artifact(run.id, name)
         show(out, Text(f"  {run.number}/{name}@{artifact.version.version}", style="bold"))

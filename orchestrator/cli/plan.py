@@ -10,7 +10,7 @@ from orchestrator.cli.lines import name_width
 from orchestrator.cli.options import State, command
 from orchestrator.cli.refs import is_run, run_ref
 from orchestrator.cli.report import print_document
-from orchestrator.cli.selecting import select_option, selected
+from orchestrator.cli.selecting import select_option, selected, steps_of
 from orchestrator.cli.terminal import console, cost_range, excerpt, money, show, tokens, visible
 from orchestrator.errors import UsageError
 
@@ -58,7 +58,7 @@ def _plan_new(
     async def main() -> Plan:
         async with services(desk) as opened:
             planned = await plan_new(opened, graph, inputs)
-            return part_of(opened, graph, planned, selected(graph, selections)) if selections else planned
+            return part_of(opened, graph, planned, steps_of(selected(graph, selections))) if selections else planned
 
     return _print(state, drive(main), graph.name, graph.spec.budget.usd if graph.spec.budget else None)
 
@@ -76,7 +76,8 @@ def _plan_run(state: State, reference: str, selections: tuple[str, ...]) -> int:
             planned = await plan_run(opened, graph, run)
             if not selections:
                 return planned
-            return part_of(opened, graph, planned, selected(graph, selections, await opened.store.steps(run.id)))
+            chosen = selected(graph, selections, await opened.store.steps(run.id))
+            return part_of(opened, graph, planned, steps_of(chosen))
 
     return _print(state, drive(main), f"run {run.number} · {run.pipeline}", run.cap_usd)
 

@@ -1,5 +1,7 @@
 """Live progress: what is finished scrolls by for good, what runs now stays at the foot.
 
+A step with many items has one line, and one for each item that failed or waits.
+
 On a terminal the foot is redrawn (rich Live); elsewhere each event worth knowing is one plain line. A reader that has
 left (a closed pipe, a terminal that is gone) silences the progress and never disturbs the run.
 """
@@ -9,11 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from orchestrator.cli.items import FEW
 from orchestrator.cli.lines import Line, name_width, print_step, step_text
 from orchestrator.cli.options import State
 from orchestrator.cli.terminal import console, money, plural, show, spent, visible
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 
     from orchestrator.plan import PlannedStep
     from orchestrator.values import Event
+
+
+MOST_ROWS: Final = 12  # of what runs now, at the foot
+TELL_EVERY: Final = 10  # items, where there is no foot
 
 
 @dataclass(slots=True)
@@ -40,6 +47,30 @@ class _Running:
     recalled: int = 0
 
 
+@dataclass(slots=True)
+class _Items:
+    """The items of a step, as far as their events have told: those that have ended well, and what all took."""
+
+    count: int
+    done: int = 0
+    failed: int = 0
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: Decimal | None = None
+    partial: bool = False
+
+    def add(self, line: Line) -> None:
+        self.done += line.status == "succeeded"
+        self.failed += line.status == "failed"
+        self.calls += line.calls
+        self.input_tokens += line.input_tokens
+        self.output_tokens += line.output_tokens
+        self.partial = self.partial or line.cost_partial
+        if line.cost_usd is not None:
+            self.cost = (self.cost or Decimal(0)) + line.cost_usd
+
+
 class Progress(AbstractContextManager["Progress"]):
     """A listener for the engine's events. Use as a context manager around the run."""
 
@@ -48,6 +79,7 @@ class Progress(AbstractContextManager["Progress"]):
         self.out: Console = console(stderr=state.json)
         self.width = name_width(names)
         self.running: dict[str, _Running] = {}
+        self.items: dict[str, _Items] = {}
         self.spent: Decimal | None = None
         self.partial = False
         self.steps = len(names)
@@ -129,6 +161,14 @@ class Progress(AbstractContextManager["Progress"]):
     def _on_step_started(self, event: Event) -> None:
         self.running[self._key(event)] = _Running(started=time.monotonic())
 
+    def _on_step_items(self, event: Event) -> None:
+        """The list is known; what had its items before is counted as done."""
+        count, left = int(event.data.get("items") or 0), int(event.data.get("open") or 0)
+        name = str(event.step)
+        self.items[name] = known = self.items.get(name) or _Items(count)
+        known.count, known.done = count, max(count - left - known.failed, 0)
+        self._say(event, f"{plural(count, 'item')}, {left} to do")
+
     def _on_step_kept(self, event: Event) -> None:
         note = f"v{event.data.get('version')} stands: what it reads is the same"
         self._finish(event, Line(self._key(event), "kept", notes=(note,)))
@@ -196,6 +236,9 @@ class Progress(AbstractContextManager["Progress"]):
 
     def _line(self, event: Event, status: str, *notes: str) -> Line:
         step, data = self._step(event), event.data
+        items = self.items.get(str(event.step)) if event.item is None else None
+        if items is not None:
+            return self._line_of_items(event, status, items, notes)
         cost = data.get("cost_usd", step.cost)
         if step.recalled:
             notes = (*notes, f"{plural(step.recalled, 'answer')} from the record, not paid again")
@@ -211,9 +254,32 @@ class Progress(AbstractContextManager["Progress"]):
             notes=(*step.notes, *notes),
         )
 
+    def _line_of_items(self, event: Event, status: str, items: _Items, notes: Sequence[str]) -> Line:
+        step = self._step(event)
+        told = (f"{items.done} of {items.count}", *step.notes, *notes)
+        return Line(
+            self._key(event),
+            status,
+            calls=items.calls,
+            input_tokens=items.input_tokens,
+            output_tokens=items.output_tokens,
+            cost_usd=items.cost,
+            cost_partial=items.partial,
+            seconds=time.monotonic() - step.started,
+            notes=told,
+        )
+
     def _finish(self, event: Event, line: Line) -> None:
         self.running.pop(self._key(event), None)
-        self.finished.add(str(event.step))
+        items = self.items.get(str(event.step))
+        if event.item is None:
+            self.finished.add(str(event.step))
+        elif items is not None:
+            items.add(line)
+            if items.count > FEW and line.status == "succeeded":
+                if items.done % TELL_EVERY == 0 and items.done < items.count:
+                    self._say(replace(event, item=None), f"{items.done} of {items.count}")
+                return
         print_step(self.out, line, self.width)
 
     def _say(self, event: Event, text: str) -> None:
@@ -229,14 +295,26 @@ class Progress(AbstractContextManager["Progress"]):
 
         now = time.monotonic()
         rows: list[Any] = []
-        for name, step in list(self.running.items()):
+        running = list(self.running.items())
+        for name, step in running[:MOST_ROWS]:
+            known = self.items.get(name)
+            label = f"{name}  {known.done} of {known.count}" if known else name
             line = Line(
-                name, "running", step.calls, step.input_tokens, step.output_tokens, step.cost, False, now - step.started
+                label,
+                "running",
+                step.calls,
+                step.input_tokens,
+                step.output_tokens,
+                step.cost,
+                False,
+                now - step.started,
             )
             text = step_text(line, self.width)
             rows.append(text)
             if step.now:
                 rows.append(Text(f"      {visible(step.now, one_line=True)}", style="dim"))
+        if len(running) > MOST_ROWS:
+            rows.append(Text(f"    … and {len(running) - MOST_ROWS} more", style="dim"))
         rows.append(Text(f"  {self._totals()}", style="dim"))
         for row in rows:
             row.no_wrap, row.overflow = True, "ellipsis"

@@ -9,7 +9,7 @@ import click
 from orchestrator.cli.options import State, command, plain_text
 from orchestrator.cli.refs import run_ref, step_ref
 from orchestrator.cli.run import carry_out, confirm, events_option
-from orchestrator.cli.selecting import selected
+from orchestrator.cli.selecting import selected, steps_of
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def refresh(state: State, reference: str, selections: tuple[str, ...], force: bo
     chosen = frozenset(selected(graph, selections, rows)) if selections else None
 
     async def work(services: Services, progress: Progress) -> RunRow:
-        plan = await plan_run(services, graph, await services.store.run(found.id), again=chosen if force else None)
+        plan = await plan_run(
+            services, graph, await services.store.run(found.id), again=steps_of(chosen or ()) if force else None
+        )
         if any(step.action in ("run", "maybe") for step in plan.steps):
             progress.announced = confirm(state, plan, found.cap_usd, ask=not yes)
             progress.expect(plan.steps)
@@ -55,7 +57,7 @@ def refresh(state: State, reference: str, selections: tuple[str, ...], force: bo
 
 
 @command("keep")
-@click.argument("reference", metavar="RUN/STEP")
+@click.argument("reference", metavar="RUN/STEP[/ITEM]")
 @click.option("-m", "--message", required=True, help="Why it stands; it is kept in the run's events.")
 def keep(state: State, reference: str, message: str) -> int:
     """Accept a stale step's version as it is.
@@ -75,7 +77,7 @@ def keep(state: State, reference: str, message: str) -> int:
 
     async def main() -> None:
         async with services(desk) as opened:
-            version = await keep_step(opened, graph, run, ref.step, message)
+            version = await keep_step(opened, graph, run, ref.step, message, item=ref.item)
             await _report(desk, opened, graph, run, version)
 
     drive(main)
@@ -93,12 +95,12 @@ async def _report(desk: Desk, services: Services, graph: Graph, run: RunRow, ver
 
     reasons = stale_by_step(graph, await services.store.steps(run.id))
     if desk.state.json:
-        artifact = await services.store.artifact(run.id, version.step)
+        artifact = await services.store.artifact(run.id, version.step, version.item)
         print_document(edit_document(await artifact_json(services.store, run, artifact, graph), reasons))
         return
     out = console()
     by = visible(services.settings.user, one_line=True)
-    show(out, Text.assemble((f"{run.number}/{version.step}", "bold"), f"  v{version.version} stands, says {by}"))
+    show(out, Text.assemble((f"{run.number}/{version.label}", "bold"), f"  v{version.version} stands, says {by}"))
     for step, why in reasons.items():
         show(out, Text.assemble("  stale: ", (step, "yellow"), f"  {visible('; '.join(why), one_line=True)}"))
     if not reasons:

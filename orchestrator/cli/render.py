@@ -20,7 +20,7 @@ SCHEMA = "orch.render/1"
 
 
 @command("render")
-@click.argument("target", metavar="RUN/STEP|NAME/STEP")
+@click.argument("target", metavar="RUN/STEP[/ITEM]|NAME/STEP[/ITEM]")
 @click.option("--input", "-i", "file", metavar="FILE|-", help="Inputs, for a step that reads inputs only.")
 @click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help="One input; wins over --input.")
 @click.option("--wire", is_flag=True, help="Print the exact request body instead.")
@@ -29,20 +29,21 @@ def render(state: State, target: str, file: str | None, assignments: tuple[str, 
 
     RUN/STEP uses the run's current artifacts; NAME/STEP a pipeline and the given inputs.
     """
-    owner, slash, step = target.partition("/")
+    owner, slash, name = target.partition("/")
+    step, _, item = name.partition("/")
     if not slash or not step:
         raise UsageError(f'"{target}" names no step', hint="Write RUN/STEP, as 12/tech-stack, or PIPELINE/STEP.")
     if is_run(owner):
         if file is not None or assignments:
             raise UsageError("a run already has its inputs", hint="Leave out --input and --set, or name a pipeline.")
-        rendered = _of_run(state, owner, step)
+        rendered = _of_run(state, owner, step, item or None)
     else:
-        rendered = _of_pipeline(state, owner, step, file, assignments)
-    _print(state, rendered, step, wire)
+        rendered = _of_pipeline(state, owner, step, item or None, file, assignments)
+    _print(state, rendered, name, wire)
     return 0
 
 
-def _of_run(state: State, owner: str, step: str) -> Rendered:
+def _of_run(state: State, owner: str, step: str, item: str | None) -> Rendered:
     from orchestrator.cli.session import drive, find_run, known_steps, open_desk, services
     from orchestrator.plan import render_step
 
@@ -53,12 +54,14 @@ def _of_run(state: State, owner: str, step: str) -> Rendered:
 
     async def main() -> Rendered:
         async with services(desk) as opened:
-            return await render_step(opened, graph, step, run=run, inputs=None)
+            return await render_step(opened, graph, step, run=run, inputs=None, item=item)
 
     return drive(main)
 
 
-def _of_pipeline(state: State, name: str, step: str, file: str | None, assignments: tuple[str, ...]) -> Rendered:
+def _of_pipeline(
+    state: State, name: str, step: str, item: str | None, file: str | None, assignments: tuple[str, ...]
+) -> Rendered:
     from orchestrator.cli.inputs import read_inputs
     from orchestrator.cli.session import drive, known_steps, open_desk, services
     from orchestrator.plan import render_step
@@ -70,7 +73,7 @@ def _of_pipeline(state: State, name: str, step: str, file: str | None, assignmen
 
     async def main() -> Rendered:
         async with services(desk) as opened:
-            return await render_step(opened, graph, step, run=None, inputs=inputs)
+            return await render_step(opened, graph, step, run=None, inputs=inputs, item=item)
 
     return drive(main)
 

@@ -29,7 +29,7 @@ def restore(state: State, reference: str) -> int:
         raise UsageError("restore which version?", hint=hint)
 
     async def again(job: Job) -> None:
-        old = await job.services.store.artifact(job.run.id, job.step, None, wanted)
+        old = await job.services.store.artifact(job.run.id, job.step, job.item, wanted)
         await job.put(job.value(old), job.old.version.version, restored=old.version)
 
     on_artifact(state, ref, again)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @command("revise")
-@click.argument("reference", metavar="RUN/STEP")
+@click.argument("reference", metavar="RUN/STEP[/ITEM]")
 @click.argument("text", metavar="[TEXT]", required=False)
 @click.option("-m", "--message", metavar="TEXT", help="The same as TEXT.")
 @events_option
@@ -56,8 +56,8 @@ def _carry_out(state: State, ref: StepRef, comment: str) -> int:
         from orchestrator.engine import revise as revise_step
 
         row = await services.store.run(found.id)
-        before.append(side(row, await services.store.artifact(row.id, ref.step), graph))
-        return await revise_step(services, graph, row, ref.step, comment)
+        before.append(side(row, await services.store.artifact(row.id, ref.step, ref.item), graph))
+        return await revise_step(services, graph, row, ref.step, comment, item=ref.item)
 
     async def ending(services: Services, row: RunRow) -> int:
         return await _end(desk, services, graph, row, before[0])
@@ -74,7 +74,7 @@ async def _end(desk: Desk, services: Services, graph: Graph, row: RunRow, old: S
 
     store = services.store
     steps = await store.steps(row.id)
-    new = side(row, await store.artifact(row.id, old.version.step), graph)
+    new = side(row, await store.artifact(row.id, old.version.step, old.version.item), graph)
     stale = stale_by_step(graph, steps)
     if desk.state.json:
         await print_run_document(
@@ -100,15 +100,15 @@ def _print(desk: Desk, graph: Graph, steps: list[StepRow] | tuple[StepRow, ...],
     from orchestrator.cli.outcome import stale_by_step
     from orchestrator.cli.terminal import console, show, visible
 
-    out, state, name = console(), desk.state, f"{new.run}/{new.version.step}"
+    out, state, name = console(), desk.state, f"{new.run}/{new.version.label}"
     author = visible(new.version.author, one_line=True)
     show(out, Text.assemble((name, "bold"), f"  v{old.version.version} → v{new.version.version} by {author}"))
     print_changes(out, old.value, new.value)
     stale = stale_by_step(graph, steps)
     for step, why in stale.items():
         show(out, Text.assemble("  stale: ", (step, "yellow"), f"  {visible('; '.join(why), one_line=True)}"))
-    others = [row for row in steps if row.kind != "input" and row.name != new.version.step]
-    show(out, f"  not stale: {sum(row.name not in stale for row in others)}")
+    others = [row for row in steps if row.kind != "input" and row.label != new.version.label and not row.retired]
+    show(out, f"  not stale: {sum(row.label not in stale for row in others)}")
     again = f"refresh {new.run}" if stale else ""
     undo = f"restore {name}@{old.version.version}"
     for word, what in (("redo", again), ("undo", undo)):

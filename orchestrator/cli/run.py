@@ -138,14 +138,15 @@ def rerun(state: State, reference: str, steps: tuple[str, ...]) -> int:
 
     STEPS is a name, or a selection: tag:costs, status:failed, "stale and kind:llm". What waits for them runs again too.
     """
-    from orchestrator.cli.selecting import selected
+    from orchestrator.cli.selecting import selected, steps_of
     from orchestrator.cli.session import find_rows, open_desk
     from orchestrator.engine import rerun as rerun_run
 
     desk = open_desk(state)
     found, rows = find_rows(desk, run_ref(reference))
     graph = desk.graph_of(found, require_model=True)
-    chosen = selected(graph, steps, rows)
+    again = steps_of(selected(graph, steps, rows))
+    chosen = [name for name in graph.steps if name in again]
 
     async def work(services: Services, progress: Progress) -> RunRow:
         return await rerun_run(services, graph, await services.store.run(found.id), chosen)

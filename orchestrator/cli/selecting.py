@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,15 +23,22 @@ select_option = click.option(
 
 
 def selected(graph: Graph, selections: Sequence[str], rows: Sequence[StepRow] | None = None) -> tuple[str, ...]:
-    """The steps that any of the selections means, in running order. Raises UsageError for one that means none."""
+    """The steps and items (`step/key`) that any of the selections means, in running order. Raises UsageError for one
+    that means none."""
     from orchestrator.cli.outcome import stale_by_step
     from orchestrator.selection import select
 
     stale = set[str]()
     if rows is not None:
-        stale = {*stale_by_step(graph, rows), *(row.name for row in rows if row.stale)}
-    chosen = {name for text in selections for name in select(text, graph, rows, stale)}
-    return tuple(name for name in graph.steps if name in chosen)
+        stale = {*stale_by_step(graph, rows), *(row.label for row in rows if row.stale)}
+    chosen = dict.fromkeys(name for text in selections for name in select(text, graph, rows, stale))
+    order = {name: at for at, name in enumerate(graph.steps)}
+    return tuple(sorted(chosen, key=lambda name: order[name.partition("/")[0]]))
+
+
+def steps_of(names: Iterable[str]) -> frozenset[str]:
+    """The steps of what was selected, where items cannot be told apart."""
+    return frozenset(name.partition("/")[0] for name in names)
 
 
 async def selected_of_run(desk: Desk, store: Store, run: RunRow, selections: Sequence[str]) -> frozenset[str] | None:
@@ -46,4 +53,8 @@ def only_steps(document: dict[str, Any], names: frozenset[str] | None) -> dict[s
     if names is None:
         return document
     run = document["run"]
-    return {**document, "run": {**run, "steps": [step for step in run["steps"] if step["name"] in names]}}
+    return {**document, "run": {**run, "steps": [step for step in run["steps"] if _is_in(step, names)]}}
+
+
+def _is_in(step: dict[str, Any], names: frozenset[str]) -> bool:
+    return step["name"] in names or f"{step['name']}/{step['item']}" in names

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrator.cli.graph import graph_option, show_graph
+from orchestrator.cli.items import counted, folded
 from orchestrator.cli.lines import Line, name_width, print_step
 from orchestrator.cli.options import State, command
 from orchestrator.cli.outcome import (
@@ -42,13 +43,14 @@ if TYPE_CHECKING:
 
 
 @command("show")
-@click.argument("reference", metavar="[RUN|RUN/STEP[@N]]", default="last")
+@click.argument("reference", metavar="[RUN|RUN/STEP[/ITEM][@N]]", default="last")
 @select_option
 @graph_option
-def show(state: State, reference: str, selections: tuple[str, ...], form: Format | None) -> int:
+@click.option("--items", is_flag=True, help="Every item of steps with for_each, not only what needs a look.")
+def show(state: State, reference: str, selections: tuple[str, ...], form: Format | None, items: bool) -> int:
     """Show a run, or the artifact of a step.
 
-    RUN is the last one by default; RUN/STEP@N shows version N.
+    RUN is the last one by default; RUN/STEP@N shows version N, RUN/STEP/ITEM an item of a step with for_each.
     """
     from orchestrator.cli.session import drive, open_desk, reading
 
@@ -66,7 +68,7 @@ def show(state: State, reference: str, selections: tuple[str, ...], form: Format
         async with reading(desk) as store:
             row = await store.run(run)
             if step is None:
-                await _show_run(desk, store, row, await selected_of_run(desk, store, row, selections))
+                await _show_run(desk, store, row, await selected_of_run(desk, store, row, selections), items)
             else:
                 await _show_step(desk, store, row, step)
 
@@ -77,7 +79,7 @@ def show(state: State, reference: str, selections: tuple[str, ...], form: Format
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
-async def _show_run(desk: Desk, store: Store, run: RunRow, only: frozenset[str] | None) -> None:
+async def _show_run(desk: Desk, store: Store, run: RunRow, only: frozenset[str] | None, items: bool) -> None:
     """`only` names the steps to show; what is said of the run is said of all of it."""
     graph = desk.known_graph(run)
     from rich.text import Text
@@ -90,18 +92,20 @@ async def _show_run(desk: Desk, store: Store, run: RunRow, only: frozenset[str] 
     out = console()
     live = run.status != "running" or await _is_live(store, run)
     _print_head(out, run, steps, run.status if live else "interrupted")
-    work = [step for step in steps if step.kind != "input"]
-    shown = [step for step in work if only is None or step.name in only]
-    names = {step.name: _label(step) for step in shown}
+    work = [step for step in steps if step.kind != "input" and not step.retired]
+    shown = [step for step in work if only is None or step.name in only or step.label in only]
+    listed = folded(shown, reasons, every=items)
+    names = {step.label: _label(step) for step in listed}
     width = name_width(list(names.values()))
-    for step in shown:
-        print_step(out, _line(step, names[step.name], reasons, run.status == "running" and live), width)
+    for step in listed:
+        told = counted(step, work, listed) if step.kind == "map" else ()
+        print_step(out, _line(step, names[step.label], reasons, run.status == "running" and live, told), width)
     print_run_error(out, run, work)
     if graph is None:
         put(out, f"  the pipeline cannot be loaded now, so staleness is not known: {desk.state.command('check')}")
     else:
-        await print_outputs(out, store, run, graph, shown, lines=4)
-    stale = [step.name for step in work if step.status == "succeeded" and (step.stale or reasons.get(step.name))]
+        await print_outputs(out, store, run, graph, [step for step in shown if step.item is None], lines=4)
+    stale = [step.name for step in work if step.status == "succeeded" and (step.stale or reasons.get(step.label))]
     at_rest = run if live else replace(run, status="paused")
     for hint in next_commands(desk.state, at_rest, work, redo_from(graph, stale)):
         put(out, Text(f"  {hint}", style="dim"))
@@ -129,8 +133,7 @@ def _print_head(out: Console, run: RunRow, steps: Sequence[StepRow], status: str
 
 
 def _label(step: StepRow) -> str:
-    name = f"{step.name}/{step.item}" if step.item else step.name
-    return f"{name}@{step.head.version}" if step.head else name
+    return f"{step.label}@{step.head.version}" if step.head and step.kind != "map" else step.label
 
 
 async def _is_live(store: Store, run: RunRow) -> bool:
@@ -142,14 +145,17 @@ async def _is_live(store: Store, run: RunRow) -> bool:
     return False
 
 
-def _line(step: StepRow, label: str, reasons: Mapping[str, Sequence[str]], live: bool) -> Line:
-    why = reasons.get(step.name, ())
+def _line(
+    step: StepRow, label: str, reasons: Mapping[str, Sequence[str]], live: bool, told: Sequence[str] = ()
+) -> Line:
+    """`told` is what is said of a step's items together."""
+    why = reasons.get(step.label, ())
     stale = step.stale or bool(why)
-    notes = [f"stale: {reason}" for reason in why] or (["stale"] if stale else [])
+    notes = [*told, *([f"stale: {reason}" for reason in why] or (["stale"] if stale else []))]
     if step.reasks:
         notes.append(f"re-asked {step.reasks} ×")
     if step.draft is not None:
-        notes.append(f"a draft (v{step.draft.version}) waits beside your edit: resume --settle {step.name}=head|draft")
+        notes.append(f"a draft (v{step.draft.version}) waits beside your edit: resume --settle {step.label}=head|draft")
     if step.error is not None:
         notes += [step.error.message, *([f"hint: {step.error.hint}"] if step.error.hint else [])]
     if step.status in ("pending", "running", "ready", "skipped", "cancelled"):
@@ -171,7 +177,7 @@ def _line(step: StepRow, label: str, reasons: Mapping[str, Sequence[str]], live:
 
 
 async def _show_step(desk: Desk, store: Store, run: RunRow, ref: StepRef) -> None:
-    artifact = await store.artifact(run.id, ref.step, None, ref.version)
+    artifact = await store.artifact(run.id, ref.step, ref.item, ref.version)
     graph = desk.known_graph(run)
     if desk.state.json:
         print_document(await artifact_json(store, run, artifact, graph))
@@ -204,7 +210,12 @@ async def _read_by(store: Store, artifact: Artifact) -> tuple[str, ...]:
 def contract_of(graph: Graph | None, artifact: Artifact) -> Contract | None:
     """The contract of an artifact's step or input as it is declared now."""
     name = artifact.version.step
-    node = None if graph is None else graph.steps.get(name) or graph.inputs.get(name)
+    step = None if graph is None else graph.steps.get(name)
+    if step is not None and step.for_each is not None and artifact.version.item is None:
+        from orchestrator.fan_out import INDEX
+
+        return INDEX
+    node = step or (None if graph is None else graph.inputs.get(name))
     return node.contract if node is not None else None
 
 
@@ -221,7 +232,7 @@ def _print_artifact(
         _moment(version.created_at),
         f"read by {', '.join(readers)}" if readers else "read by no step",
     ]
-    title = f"{run.number}/{version.step}@{version.version}"
+    title = f"{run.number}/{version.label}@{version.version}"
     put(out, Text.assemble((title, "bold"), " · ", visible(" · ".join(parts), one_line=True)))
     if version.draft:
         put(out, "  a draft: it is not the current version")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @command("why")
-@click.argument("reference", metavar="RUN/STEP")
+@click.argument("reference", metavar="RUN/STEP[/ITEM]")
 @click.option("--text", is_flag=True, help="Print the exact text of every request.")
 def why(state: State, reference: str, text: bool) -> int:
     """Explain what a step's model saw, and what it did not see.
@@ -41,11 +41,11 @@ def why(state: State, reference: str, text: bool) -> int:
             steps = await store.steps(run.id)
             journal = await _journal(store, run, steps, ref)
             if ref.version is not None:
-                await store.artifact(run.id, ref.step, version=ref.version)
-            return run, journal, await _output(store, run, ref.step), _before(steps, ref)
+                await store.artifact(run.id, ref.step, ref.item, ref.version)
+            return run, journal, await _output(store, run, ref), _before(steps, ref)
 
     run, journal, output, earlier = drive(main)
-    document = why_document(journal, ref.step, None, output, earlier)
+    document = why_document(journal, ref.step, ref.item, output, earlier)
     if state.json:
         print_document({**document, **({"text": request_text(journal.threads)} if text else {})})
     elif text:
@@ -58,36 +58,36 @@ def why(state: State, reference: str, text: bool) -> int:
 def _before(steps: Sequence[StepRow], ref: StepRef) -> list[str]:
     """The inputs and steps that stand before this one in the run."""
     own = next((row.order for row in steps if row.name == ref.step), 0)
-    return [row.name for row in steps if row.order < own]
+    return [row.name for row in steps if row.order < own and row.item is None]
 
 
 async def _journal(store: Store, run: RunRow, steps: Sequence[StepRow], ref: StepRef) -> Journal:
     """The newest attempt of the step; for an artifact shared from a parent run, the attempt that made it there."""
-    found = {step.name: step for step in steps}
-    step = found.get(ref.step)
+    found = {step.label: step for step in steps}
+    step = found.get(ref.label)
     if step is None:
-        known = ", ".join(name for name, row in found.items() if row.kind != "input")
-        raise UsageError(f'run {run.number} has no step "{ref.step}"', hint=f"Its steps: {known}.")
+        known = ", ".join(name for name, row in found.items() if row.kind != "input" and row.item is None)
+        raise UsageError(f'run {run.number} has no step "{ref.label}"', hint=f"Its steps: {known}.")
     if step.kind == "input":
         hint = f"orch show {run.number}/{ref.step} prints it."
         raise UsageError(f'"{ref.step}" is an input: nothing was asked for it', hint=hint)
-    attempts = await store.attempts(run.id, ref.step)
+    attempts = await store.attempts(run.id, ref.step, ref.item)
     if not attempts and step.head is not None:
-        attempts = await store.attempts(step.head.run_id, ref.step)
+        attempts = await store.attempts(step.head.run_id, ref.step, ref.item)
     if not attempts:
         raise UsageError(
-            f'"{ref.step}" has not started in run {run.number}', hint=f"orch plan {run.number} says what will run."
+            f'"{ref.label}" has not started in run {run.number}', hint=f"orch plan {run.number} says what will run."
         )
     return await store.journal(attempts[-1].id)
 
 
-async def _output(store: Store, run: RunRow, step: str) -> str | None:
+async def _output(store: Store, run: RunRow, ref: StepRef) -> str | None:
     """The newest text the step itself made, in which its blocks are looked for; an edit is a person's use."""
-    made = [v for v in await store.versions(run.id, step) if v.origin in ("model", "function")]
+    made = [v for v in await store.versions(run.id, ref.step, ref.item) if v.origin in ("model", "function")]
     if not made:
         return None
     newest = max(made, key=lambda version: version.version)
-    return (await store.artifact(run.id, step, None, newest.version)).body.decode("utf-8", errors="replace")
+    return (await store.artifact(run.id, ref.step, ref.item, newest.version)).body.decode("utf-8", errors="replace")
 
 
 def _print(out: Console, document: dict[str, Any], number: int) -> None:
@@ -98,7 +98,7 @@ def _print(out: Console, document: dict[str, Any], number: int) -> None:
     numbers = f"{tokens(document['estimate_tokens'])} tokens estimated"
     if reported:
         numbers += f", {tokens(reported)} by the provider"
-    title = f"{number}/{document['step']}"
+    title = f"{number}/{document['step']}{'/' + document['item'] if document['item'] else ''}"
     how = {"follow_up": " · follow-up", "fresh": " · redone", "repeat": f" · visit {document['round'] + 1}"}
     state = f" · attempt {document['attempt']}{how.get(document['mode'], '')} · {document['state']} · "
     show(out, Text.assemble((title, "bold"), state, numbers if calls else "no model was called"))

@@ -28,6 +28,7 @@ from orchestrator.frame import (
     write_message,
     write_quote,
 )
+from orchestrator.graph import Read
 from orchestrator.ids import canonical_json
 from orchestrator.providers.tokens import estimate
 from orchestrator.spec import ConversationSpec, Sensitivity
@@ -51,7 +52,7 @@ def artifact_block(chosen: Chosen) -> Block:
         layer="artifact",
         source=read.name,
         parts=(opening, body, closing + "\n"),
-        rule=f"default of the read, {read.place}" if version is None else f"reads, {read.place}",
+        rule=f"default of the read, {read.place}" if version is None else f"{_rule(read)}, {read.place}",
         tokens=estimate(opening + body + closing + "\n"),
         artifact_id=version.id if version else None,
         version=version.version if version else None,
@@ -61,6 +62,12 @@ def artifact_block(chosen: Chosen) -> Block:
         guards=guards,
         sensitivity=sensitivity_of(chosen),
     )
+
+
+def _rule(read: Read) -> str:
+    if read.kind == "entry":
+        return f"for_each: the entry of {read.of}"
+    return "same" if read.takes == "sibling" else "reads"
 
 
 def given_block(name: str, content: str, contract: Contract | None, guards: tuple[str, ...]) -> Block:

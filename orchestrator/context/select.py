@@ -2,7 +2,7 @@
 
 The order makes equal beginnings equal bytes: reads with contract guards only come first, in the pipeline's topological
 order, then reads with a guard of this step's own. So steps that read more and more share a prefix, and with it the
-provider's prompt cache.
+provider's prompt cache. What only one item of a step reads, its entry for one, comes last, for the same reason.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.errors import StepFailed, UsageError
+from orchestrator.fan_out import INDEX, missing_line
 from orchestrator.graph import Graph, Read, StepNode
 from orchestrator.ids import canonical_json
 from orchestrator.spec import MISSING
@@ -32,8 +33,36 @@ class Chosen:
 
 def choose(graph: Graph, step: StepNode, snapshot: Snapshot) -> tuple[Chosen, ...]:
     """The step's reads in frame order. Raises UsageError for one that has no value yet and no default."""
-    reads = sorted(step.reads, key=lambda read: (read.guard is not None, graph.rank[read.name]))
-    return tuple(_chosen(step, read, snapshot) for read in reads)
+    reads = sorted(
+        step.reads,
+        key=lambda read: (_of_one(read), read.guard is not None, read.kind == "entry", graph.rank[read.source]),
+    )
+    return tuple(
+        entry
+        for read in reads
+        for entry in (_each(step, read, snapshot) if read.takes == "each" else [_chosen(step, read, snapshot)])
+    )
+
+
+def _of_one(read: Read) -> bool:
+    """Whether only one item reads it."""
+    return read.kind == "entry" or read.takes == "sibling"
+
+
+def _each(step: StepNode, read: Read, snapshot: Snapshot) -> Iterator[Chosen]:
+    """The items of a step by key, each a read of its own; ahead of them one line where some are missing."""
+    index = snapshot.artifacts.get(read.name)
+    if index is None:
+        yield _chosen(step, read, snapshot)
+        return
+    items = snapshot.items.get(read.name, {})
+    line = missing_line(json.loads(index.body), len(items))
+    if line is not None:
+        told = replace(read, contract=INDEX, fields=None, guard=None)
+        yield Chosen(told, index.version, line, default=False)
+    for key, artifact in sorted(items.items()):
+        one = replace(read, name=f"{read.name}/{key}")
+        yield Chosen(one, artifact.version, _content(step, one, artifact.body), default=False)
 
 
 def _chosen(step: StepNode, read: Read, snapshot: Snapshot) -> Chosen:
@@ -85,7 +114,7 @@ def not_declared(graph: Graph, step: StepNode) -> tuple[LeftOut, ...]:
     It follows from the pipeline alone, so it is told where somebody asks and not stored with every thread: a long
     pipeline would store the square of its length.
     """
-    read = {entry.name for entry in step.reads}
+    read = {entry.source for entry in step.reads}
     names = sorted(_upstream(graph, step) - read, key=graph.rank.__getitem__)
     return tuple(LeftOut("artifact", name, NOT_DECLARED) for name in names)
 
@@ -124,7 +153,7 @@ def statements(
     To these comes what is on record in the reads: customer facts that a person wrote into them, and facts found earlier
     in words that are not at hand any more.
     """
-    read = {entry.read.name for entry in chosen}
+    read = {entry.read.source for entry in chosen}
     given = [
         Statement(name, artifact.body.decode("utf-8", "replace"), "input", name, name in read, _guarded(graph, name))
         for name, artifact in snapshot.record.items()

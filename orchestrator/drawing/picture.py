@@ -94,7 +94,8 @@ def picture_of(
     """
     by_name: dict[str, list[StepRow]] = {}
     for row in rows:
-        by_name.setdefault(row.name, []).append(row)
+        if not row.retired:
+            by_name.setdefault(row.name, []).append(row)
     kept = {name for name in graph.steps if only is None or name in only}
     steps = [
         _node(step, kept, None if run is None else by_name.get(step.name, []), step.name in stale)

@@ -34,6 +34,7 @@ from orchestrator.spec import (
     ConversationSpec,
     DefaultsSpec,
     FeedbackSpec,
+    ForEachSpec,
     InputSpec,
     ModelSpec,
     PathKey,
@@ -308,6 +309,8 @@ class _PipelineLoader:
             keys["conversation"] = self._conversation(keys["conversation"], (*path, "conversation"))
         if "repeat" in keys:
             keys["repeat"] = self._repeat(keys["repeat"], (*path, "repeat"))
+        if "for_each" in keys:
+            keys |= {"for_each": self._for_each(keys.pop("for_each"), (*path, "for_each"))}
         return reader.model(StepSpec, keys, path, "a step")
 
     def _entries(self, value: object, path: PathKey, read: Callable[[Any, PathKey], Any]) -> tuple[Any, ...]:
@@ -358,6 +361,20 @@ class _PipelineLoader:
     def _feedback(self, value: dict[str, Any], path: PathKey) -> FeedbackSpec | None:
         keys = self.reader.keys(value, path, FeedbackSpec, "'feedback'")
         return self.reader.model(FeedbackSpec, keys, path, "'feedback'")
+
+    def _for_each(self, value: Any, path: PathKey) -> ForEachSpec:
+        """What is faulty is dropped; without a list it stands for a fan-out all the same, so that the rest is read."""
+        reader = self.reader
+        part = reader.mapping(value, path, "'for_each'")
+        keys = reader.keys(part or {}, path, ForEachSpec, "'for_each'")
+        if "item" in keys and isinstance(keys["item"], str):
+            reader.name(keys["item"], reader.place(*path, "item"), "an item")
+        if part is not None and ("in" in keys) == ("same" in keys):
+            hint = "Write in: STEP.FIELD, the list; or same: STEP, for the entries of another step with for_each."
+            reader.report("P103", "'for_each' has either 'in' or 'same'", reader.place(*path), hint)
+            reader.drop(path)
+            keys = {key: value for key, value in keys.items() if key not in ("in", "same")}
+        return reader.model(ForEachSpec, keys, path, "'for_each'") or ForEachSpec()
 
     def _conversation(self, value: Any, path: PathKey) -> Any:
         reader = self.reader

@@ -99,6 +99,8 @@ def _shorthand(parts: Mapping[str, Any]) -> None:
         _entries(parts["StepSpec"]["properties"])
     if "CheckSpec" in parts:
         parts["CheckSpec"]["oneOf"] = [{"required": ["expr"]}, {"required": ["python"]}]
+    if "ForEachSpec" in parts:
+        parts["ForEachSpec"]["oneOf"] = [{"required": ["in"]}, {"required": ["same"]}]
 
 
 def _entries(step: dict[str, Any]) -> None:

@@ -86,6 +86,7 @@ STEP: Final[Mapping[str, str]] = {
     "prompt": "The task, written here.",
     "python": "A function file.py:name that makes the value, without a model.",
     "reads": "What the step is shown: names of steps and inputs, or {read, fields, guard, default}.",
+    "for_each": "Do the step once for each entry of a list: {item, in, key, where, …}.",
     "needs": "Steps that must be done first, without being read.",
     "produces": "The name of the step's contract; left out, the step's own name.",
     "checks": "Rules on the output: expressions, or {expr, message} or {python, message}.",
@@ -101,6 +102,17 @@ STEP: Final[Mapping[str, str]] = {
     "call_timeout": "How long one request may take: 30s, 10m.",
     "stale_on": "What makes a result stale: any of read, label, contract, definition, template, code, tools, model.",
 }
+FOR_EACH: Final[Mapping[str, str]] = {
+    "item": "What one entry is called, where templates, functions and prompts name it; left out, item.",
+    "in": "The list: STEP.FIELD, or INPUT.FIELD, with more fields between dots.",
+    "key": "The field of an entry that names it, the same from run to run; left out where entries are texts.",
+    "where": "An expression over an entry's fields; entries for which it is false are left out.",
+    "at_most": "The most entries there may be.",
+    "over": "What happens if there are more: fail, or take_first.",
+    "concurrency": "How many of them may be worked on at once; left out, all.",
+    "on_error": "fail: one that fails fails the step; collect: the others are used, and readers are told so.",
+    "same": "Another step with for_each: the same entries, each of which also reads what that step made of it.",
+}
 # By the name of the spec model.
 KEY_HELP: Final[Mapping[str, Mapping[str, str]]] = {
     "PipelineSpec": PIPELINE,
@@ -114,5 +126,6 @@ KEY_HELP: Final[Mapping[str, Mapping[str, str]]] = {
     "ModelSpec": MODEL,
     "DefaultsSpec": DEFAULTS,
     "BudgetSpec": BUDGET,
+    "ForEachSpec": FOR_EACH,
     "StepSpec": STEP,
 }

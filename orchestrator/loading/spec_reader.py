@@ -29,7 +29,7 @@ LATER: Final[Mapping[type[Strict], frozenset[str]]] = {
     ContractSpec: frozenset({"tripwires"}),
     ModelSpec: frozenset({"fallback", "structured"}),
     ReadSpec: frozenset({"require", "select", "from"}),
-    StepSpec: frozenset({"gate", "for_each", "recall", "memory", "chat", "review", "ungated", "with"})
+    StepSpec: frozenset({"gate", "recall", "memory", "chat", "review", "ungated", "with"})
     | {"require", "on_input_change", "fallback", "structured", "updates", "tripwires", "select", "from"},
 }
 _PLANNED: Final = frozenset().union(*LATER.values())

@@ -46,8 +46,8 @@ CACHE_FROM, CACHE_BLOCK = 1024, 128  # tokens: below the first nothing is cached
 class ScriptedProvider:
     """Written answers under a vendor's rules. `requests` keeps every request, `effective` says what the model saw.
 
-    `script`: replies per step, or a function; without it, files under `root`. `zdr`: nothing is stored, every id is
-    refused. `window`: the context's limit in tokens.
+    `script`: replies per step (or item, `step/key`), or a function; without it, files under `root`. `zdr`: nothing is
+    stored, every id is refused. `window`: the context's limit in tokens.
     """
 
     def __init__(
@@ -167,8 +167,9 @@ class ScriptedProvider:
         return reply
 
     def _replies(self, request: Request) -> tuple[Sequence[ScriptedReply], str]:
-        first = request.thread_name in ("main", "1")
-        name = request.step if first else f"{request.step}/{request.thread_name}"
+        of_item = f"{request.step}/{request.item}" if request.item else ""
+        thread = "" if request.thread_name in ("main", "1") else f"/{request.thread_name}"
+        name = (of_item if of_item and self._has(request, of_item + thread) else request.step) + thread
         if isinstance(self._script, Mapping):
             where = f"the script of step {name!r}"
             if name not in self._script:
@@ -180,6 +181,12 @@ class ScriptedProvider:
         if not folder.is_absolute() and not path.resolve().is_relative_to(self._root.resolve()):
             raise script.broken(f"{shown} lies outside the project")
         return script.load(path, shown), shown
+
+    def _has(self, request: Request, name: str) -> bool:
+        """Whether an item has replies of its own; without them, those of its step are for each."""
+        if isinstance(self._script, Mapping):
+            return name in self._script
+        return (self._root / request.model / f"{name}.json").is_file()
 
     # --- the reply
 

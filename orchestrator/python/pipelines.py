@@ -13,7 +13,7 @@ import inspect
 import os
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -234,9 +234,20 @@ class _Compiler:
         ctx = next((name for name, kind in hints.items() if kind is Ctx and name != "return"), None)
         reads: list[Any] = []
         bound: list[Bound] = []
+        item = _item(entry)
         for param in self._params(entry, function, hints, places):
-            name = self._source(entry, param)
+            if param.name == item:
+                bound.append(Bound(param.name, param.name, _projection(param.type, None)))
+                continue
+            each = _values_of(param.type)
+            name = self._source(entry, param if each is None else replace(param, type=each))
             if name is None:
+                continue
+            if not self._check_each(entry, param, name, each is not None):
+                continue
+            if each is not None:
+                reads.append(_read_data(Read(name, guard=param.read.guard, default=param.read.default)))
+                bound.append(Bound(variable(name), param.name, _each_converter(each)))
                 continue
             read = param.read
             reads.append(_read_data(Read(name, fields=read.fields, guard=read.guard, default=read.default)))
@@ -245,6 +256,20 @@ class _Compiler:
             self._fault("P304", f"step {entry.name} has a ctx and is not async", places[""], "write `async def`")
         data = {"python": self._bound(function, ctx, bound), **({"reads": reads} if reads else {})}
         return {**data, **self._result(entry, hints, places[""])}
+
+    def _check_each(self, entry: StepDeclaration, param: _Param, name: str, each: bool) -> bool:
+        """Whether one value or one for each key is wanted as there is. What a joined step reads of the other is one."""
+        maker = next((step for step in self.declared.steps if step.name == name), None)
+        many = maker is not None and "for_each" in maker.keys and "for_each" not in entry.keys
+        if many == each:
+            return True
+        what = f"step {entry.name}: the parameter {param.name} is a {_type_name(param.type)}"
+        kind = _type_name(param.type)
+        if many:
+            self._fault("P306", f"{what}, and {name} is one for each key", param.place, f"write Mapping[str, {kind}]")
+        else:
+            self._fault("P306", f"{what}, and {name} is one value", param.place, "let the type be what it reads")
+        return False
 
     def _bound(self, function: Callable[..., Any], ctx: str | None, reads: Sequence[Bound]) -> str:
         """The reference of the function as the engine calls it."""
@@ -408,6 +433,25 @@ def _projection(kind: Any, fields: tuple[str, ...] | None) -> Callable[[Any], An
         return kind(data) if isinstance(kind, type) and issubclass(kind, str) and isinstance(data, str) else data
 
     return convert
+
+
+def _item(entry: StepDeclaration) -> str | None:
+    """The parameter that takes the entry, in a function that is called for each of a list."""
+    for_each = entry.keys.get("for_each")
+    return variable(str(for_each.get("item", "item"))) if isinstance(for_each, Mapping) else None
+
+
+def _values_of(kind: Any) -> Any:
+    """`T` of `Mapping[str, T]` or `dict[str, T]`, where T is an artifact type; else None."""
+    args = typing.get_args(kind)
+    if typing.get_origin(kind) in (Mapping, dict) and len(args) == 2 and args[0] is str and mark_of(args[1]):
+        return args[1]
+    return None
+
+
+def _each_converter(kind: Any) -> Callable[[Any], Any]:
+    one = _projection(kind, None)
+    return lambda values: {key: one(value) for key, value in values.items()}
 
 
 def _is_model(kind: Any) -> bool:

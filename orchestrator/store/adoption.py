@@ -36,13 +36,13 @@ _ADOPT_STEP = Sql(
 # An attempt that has begun goes on as running, so that its recorded thread can be taken up without a second claim. How
 # long a process that did not let go of it worked on it, only that process's last sign of life tells (S32).
 _SIGN = "(SELECT w.heartbeat_at FROM worker w WHERE w.id = attempt.owner AND {scope:w})"
-_GO_ON = Sql(
+GO_ON = Sql(
     f"UPDATE attempt SET running_us = running_us + CASE WHEN state = 'running' AND {_SIGN} > claimed_at"
     f" THEN {_SIGN} - claimed_at ELSE 0 END,"
     " token = token + 1, owner = :owner, state = 'running', claimed_at = :now WHERE id = :id AND {scope}"
     " RETURNING running_us"
 )
-_AGAIN = Sql("UPDATE attempt SET token = token + 1 WHERE id = :id AND {scope}")
+AGAIN = Sql("UPDATE attempt SET token = token + 1 WHERE id = :id AND {scope}")
 _ADOPT_RUN = Sql(
     "UPDATE run SET status = 'running', owner = :owner, error = NULL, graph = :graph, graph_digest = :digest"
     " WHERE id = :run AND {scope}"
@@ -114,7 +114,29 @@ def adopt(tx: Tx, run_id: str, worker: str, plan: AdoptPlan, take_over: bool) ->
     tx.run(_ADOPT_RUN, run=run_id, owner=worker, graph=put(tx, plan.graph_json), digest=plan.graph_digest)
     work = [step for step in plan.steps if step.kind != "input"]
     found = [_dispatch(tx, run_id, step, states[_key(step)], unmet[_key(step)], worker, plan) for step in work]
+    found += [_item(tx, run_id, key, state, worker, plan) for key, state in _asked_for(plan, states)]
     return tuple(dispatch for dispatch in found if dispatch is not None)
+
+
+def _asked_for(plan: AdoptPlan, states: Mapping[_Key, _State]) -> list[tuple[_Key, _State]]:
+    """Items that somebody asked for once more, of steps that have their value. All others are their collector's, which
+    looks at each when it is entered."""
+    done = {step.name for step in plan.steps if step.kind == "map" and states[_key(step)].met}
+    return [
+        (key, state)
+        for key, state in states.items()
+        if key[1] and key[0] in done and (state.state in ("ready", "running") or key in plan.again)
+    ]
+
+
+def _item(tx: Tx, run_id: str, key: _Key, state: _State, worker: str, plan: AdoptPlan) -> Dispatch | None:
+    """What there is to do for an item that somebody asked for."""
+    if state.state in ("ready", "running"):
+        return _go_on(tx, run_id, key, state, worker)
+    if state.state == "waiting":
+        return None
+    number = (state.number or 0) + 1
+    return new_attempt(tx, run_id, state.id, *key, number, asked=Asked(plan.again[key]))
 
 
 def _refuse_busy(tx: Tx, run_id: str, worker: str, owner: str) -> None:
@@ -174,13 +196,7 @@ def _dispatch(
     """What there is to do for one step, if anything."""
     interrupted = state.state == "running" or (state.state == "ready" and bool(state.begun))
     if interrupted or (state.state == "ready" and not unmet):
-        number, token, mode, ran = state.number or 1, (state.token or 0) + 1, state.asked.mode, 0
-        if interrupted:
-            (ran,) = tx.all(_GO_ON, id=state.attempt_id, owner=worker, now=tx.now)[0]
-        else:
-            tx.run(_AGAIN, id=state.attempt_id)
-        attempt = str(state.attempt_id)
-        return Dispatch(run_id, step.name, step.item, attempt, number, token, interrupted, mode, int(ran))
+        return _go_on(tx, run_id, _key(step), state, worker)
     if state.state in ("waiting", "ready"):
         return None
     number = (state.number or 0) + 1
@@ -193,6 +209,19 @@ def _dispatch(
         return None
     asked = state.asked if state.state in ("failed", "cancelled") else ORDINARY
     return new_attempt(tx, run_id, state.id, step.name, step.item or "", number, asked=asked)
+
+
+def _go_on(tx: Tx, run_id: str, key: _Key, state: _State, worker: str) -> Dispatch:
+    """The right to an attempt that is ready, or that a former process has begun."""
+    name, item = key
+    interrupted = state.state == "running" or bool(state.begun)
+    number, token, mode, ran = state.number or 1, (state.token or 0) + 1, state.asked.mode, 0
+    if interrupted:
+        (ran,) = tx.all(GO_ON, id=state.attempt_id, owner=worker, now=tx.now)[0]
+    else:
+        tx.run(AGAIN, id=state.attempt_id)
+    attempt = str(state.attempt_id)
+    return Dispatch(run_id, name, item or None, attempt, number, token, interrupted, mode, int(ran))
 
 
 def release(

@@ -54,10 +54,10 @@ _READERS = Sql(
     " WHERE r.artifact_id = :artifact AND {scope:r} AND {scope:t} AND {scope:s} ORDER BY s.name"
 )
 _MOVED = Sql(
-    "SELECT r.name, r.fields, r.artifact_id, s.head_id FROM read r"
-    " JOIN step s ON s.run_id = :run AND s.name = r.name AND s.item = ''"
+    "SELECT r.name, r.item, r.fields, r.artifact_id, s.head_id FROM read r"
+    " JOIN step s ON s.run_id = :run AND s.name = r.name AND s.item = r.item"
     " WHERE r.attempt_id = :attempt AND COALESCE(s.head_id, '') <> COALESCE(r.artifact_id, '')"
-    " AND {scope:r} AND {scope:s} ORDER BY r.name"
+    " AND {scope:r} AND {scope:s} ORDER BY r.name, r.item"
 )
 _EDITED = Sql(
     "UPDATE step SET head_id = :head, last_version = :version, stale = 0, defaulted = 0 WHERE id = :step AND {scope}"
@@ -154,7 +154,11 @@ def moved(tx: Tx, run_id: str, attempt_id: str) -> tuple[str, ...]:
     """The reads whose value is no longer the one the attempt read (S06), by name. Only what was read counts: another
     version with the same bytes, or with the same read fields, is the same value."""
     rows = tx.all(_MOVED, run=run_id, attempt=attempt_id)
-    return tuple(name for name, fields, was, now in rows if not _same(tx, json_text.names(fields), was, now))
+    return tuple(
+        f"{name}/{item}" if item else name
+        for name, item, fields, was, now in rows
+        if not _same(tx, json_text.names(fields), was, now)
+    )
 
 
 def _same(tx: Tx, fields: tuple[str, ...] | None, was: str | None, now: str | None) -> bool:
@@ -186,13 +190,14 @@ def head_in(tx: Tx, run_id: str, step: str, item: str | None) -> dict[str, tuple
 def find(tx: Tx, run_id: str, step: str, item: str | None, version: int | None) -> Artifact:
     """The head, or the version of that number. Raises UsageError for what this run does not have."""
     heads = tx.one(_HEAD, run=run_id, step=step, item=item or "")
+    label = f"{step}/{item}" if item else step
     if heads is None:
-        raise UsageError(f"{step} not found in this run", hint="`orch show RUN` lists the steps of a run")
+        raise UsageError(f"{label} not found in this run", hint="`orch show RUN` lists the steps of a run")
     wanted = heads[0] if version is None else _numbered(tx, run_id, step, item, version)
     row = wanted and tx.one(_WITH_BODY, id=wanted)
     if not row:
         which = "no version yet" if version is None else f"no version {version}"
-        raise UsageError(f"{step} has {which}", hint="`orch show RUN` lists the versions there are")
+        raise UsageError(f"{label} has {which}", hint="`orch show RUN` lists the versions there are")
     return Artifact(version_row(row[:COLUMN_COUNT]), bytes(row[COLUMN_COUNT]))
 
 

@@ -37,7 +37,7 @@ _NEW = insert(
     " inputs_hash base_head manifest",
 )
 _NEWEST = Sql("UPDATE step SET attempt_id = :attempt WHERE id = :step AND {scope}")
-_READ = insert("read", "attempt_id name artifact_id version fields hash")
+_READ = insert("read", "attempt_id name item artifact_id version fields hash")
 
 
 def recorded(tx: Tx, attempt_id: str) -> Manifest | None:
@@ -163,6 +163,7 @@ def _reads(claim: Claim) -> list[dict[str, Any]]:
         {
             "attempt_id": claim.dispatch.attempt_id,
             "name": read.name,
+            "item": read.item or "",
             "artifact_id": read.artifact_id,
             "version": read.version,
             "fields": None if read.fields is None else json_text.dump(read.fields),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.errors import UsageError
-from orchestrator.store import artifacts, calls, json_text, runs
+from orchestrator.store import artifacts, calls, fan_out, json_text, runs
 from orchestrator.store.claims import ORDINARY, Asked, new_attempt, write_reads
 from orchestrator.store.records import Claim, Fenced, Starter
 from orchestrator.store.sql import Sql, Tx
@@ -51,7 +51,7 @@ _SKIPPED = Sql(
     "UPDATE step SET head_id = NULL, stale = 0, due = 0, released = 1, basis_id = :attempt WHERE id = :step AND {scope}"
 )
 _RELEASE = Sql(
-    "UPDATE step SET unmet = unmet - 1 WHERE run_id = :run AND name = :name AND {scope}"
+    "UPDATE step SET unmet = unmet - 1 WHERE run_id = :run AND name = :name AND item = '' AND {scope}"
     " RETURNING id, item, unmet, due, attempt_id, head_id"
 )
 ATTEMPT = Sql("SELECT state, number, token, redo, mode, round, message_id FROM attempt WHERE id = :attempt AND {scope}")
@@ -162,7 +162,8 @@ def _not_good_yet(
         released=step.released,
     )
     if again.error is not None:
-        return CommitResult("exhausted", version, artifact_id)
+        ready = fan_out.item_failed(tx, dispatch, step.id) if step.item else ()
+        return CommitResult("exhausted", version, artifact_id, ready)
     asked = Asked("repeat", again.round, ended.asked.message_id)
     number = dispatch.number + 1
     next_one = new_attempt(tx, dispatch.run_id, step.id, step.name, step.item, number, redo=ended.redo, asked=asked)
@@ -218,6 +219,8 @@ def accept(
         stale=int(bool(moved)),
         released=int(step.released or not moved),
     )
+    if not moved and step.item:
+        return () if step.released else fan_out.count_down(tx, dispatch.run_id, step.name)
     if not moved:
         return () if step.released else _release(tx, dispatch.run_id, children, starter)
     again = redo == 0
@@ -276,14 +279,16 @@ def end(
     error: ErrorRecord,
     done: DoneCall | None,
     events: Sequence[Event],
-) -> None:
+) -> tuple[Dispatch, ...]:
     """An attempt ends without a version: `failed`, or `waiting` for a person; also one that never began because its
-    first call was refused. Raises Fenced."""
+    first call was refused. What its collector may do then, where it is the last item to end. Raises Fenced."""
     locked = runs.lock(tx, dispatch.run_id, len(events))
-    _end(tx, dispatch, state, error, _UNFINISHED)
+    ended = _end(tx, dispatch, state, error, _UNFINISHED)
     if done is not None:
         calls.write_done(tx, dispatch, done)
     runs.write_events(tx, dispatch.run_id, locked, events, dispatch)
+    failed_item = dispatch.item is not None and state == "failed"
+    return fan_out.item_failed(tx, dispatch, ended.step_id) if failed_item else ()
 
 
 def cancel(tx: Tx, dispatch: Dispatch) -> None:
@@ -328,4 +333,6 @@ def pass_locked(
     runs.write_events(tx, dispatch.run_id, locked, claim.events, dispatch)
     step = _step(tx, ended.step_id)
     tx.run(_KEPT if state == "kept" else _SKIPPED, step=step.id, attempt=dispatch.attempt_id)
+    if step.item:
+        return () if step.released else fan_out.count_down(tx, dispatch.run_id, step.name)
     return () if step.released else _release(tx, dispatch.run_id, json_text.load(step.children), starter)

@@ -24,7 +24,8 @@ _RUN = insert(
 _BUDGET = insert("budget", "run_id cap_usd")
 STEP = insert(
     "step",
-    "id run_id name item kind position children unmet released defaulted last_version attempt_id basis_id head_id",
+    "id run_id name item kind position children unmet released defaulted last_version attempt_id basis_id head_id"
+    " entry",
 )
 _PARENT_STEPS = Sql("SELECT s.name, s.item, s.head_id, s.basis_id FROM step s WHERE s.run_id = :run AND {scope:s}")
 
@@ -93,7 +94,7 @@ def rows_of(tx: Tx, run_id: str, steps: Sequence[NewStep], met: set[str]) -> lis
             "item": step.item or "",
             "kind": step.kind,
             "position": step.order,
-            "children": json_text.dump(waiting_for.get(step.name, ())),
+            "children": json_text.dump(() if step.item else waiting_for.get(step.name, ())),
             "unmet": sum(parent not in met for parent in step.parents),
             "released": int(step.name in met),
             "defaulted": 0,
@@ -101,6 +102,7 @@ def rows_of(tx: Tx, run_id: str, steps: Sequence[NewStep], met: set[str]) -> lis
             "attempt_id": None,
             "basis_id": None,
             "head_id": artifacts.version_by_id(tx, step.head).id if step.head else None,
+            "entry": step.entry,
         }
         for step in steps
     ]

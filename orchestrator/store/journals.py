@@ -37,7 +37,9 @@ def journal(reading: Reading, attempt_id: str) -> Journal:
     if attempt is None:
         raise UsageError(f"attempt {attempt_id} not found")
     manifest = json_text.load_manifest(attempt.manifest) if attempt.manifest else None
-    reads = session.exec(reading.rows(t.Read).where(t.Read.attempt_id == attempt_id).order_by(t.Read.name)).all()
+    reads = session.exec(
+        reading.rows(t.Read).where(t.Read.attempt_id == attempt_id).order_by(t.Read.name, t.Read.item)
+    ).all()
     own = session.exec(
         reading.rows(t.Thread).where(t.Thread.attempt_id == attempt_id).order_by(col(t.Thread.position))
     ).all()
@@ -54,7 +56,10 @@ def journal(reading: Reading, attempt_id: str) -> Journal:
     return Journal(
         attempt=attempt_row(attempt),
         manifest=manifest,
-        reads=tuple(ReadRecord(r.name, r.artifact_id, r.version, json_text.names(r.fields), r.hash) for r in reads),
+        reads=tuple(
+            ReadRecord(r.name, r.artifact_id, r.version, json_text.names(r.fields), r.hash, r.item or None)
+            for r in reads
+        ),
         threads=_threads(own, threads, blocks, calls, manifest, bodies),
         tools=tuple(_tool(row, bodies) for row in tools),
         base_head=attempt.base_head,

@@ -19,11 +19,11 @@ from orchestrator.store.columns import from_pico
 from orchestrator.store.sql import Row, Sql, Tx
 from orchestrator.values import StepRow, StepState, StepStatus, Usage
 
-_OWN: Final = 14  # columns ahead of the head's
+_OWN: Final = 15  # columns ahead of the head's
 _DRAFT: Final = COLUMNS.replace("a.", "d.")
 _ORDER: Final = "CASE WHEN s.kind = 'input' THEN 0 ELSE 1 END, s.position, s.name, s.item"
 _STEPS = Sql(
-    "SELECT s.id, s.name, s.item, s.kind, s.position, s.stale, s.defaulted, t.id, t.state, t.number, t.error,"
+    "SELECT s.id, s.name, s.item, s.kind, s.position, s.stale, s.defaulted, s.entry, t.id, t.state, t.number, t.error,"
     f" b.manifest, b.inputs_hash, CASE WHEN m.id <> b.id THEN m.manifest END, {COLUMNS}, {_DRAFT} FROM step s"
     " LEFT JOIN attempt t ON t.id = s.attempt_id AND {scope:t}"
     " LEFT JOIN attempt b ON b.id = COALESCE(s.basis_id, s.attempt_id) AND {scope:b}"
@@ -32,8 +32,9 @@ _STEPS = Sql(
     " LEFT JOIN artifact d ON d.id = s.draft_id AND {scope:d}"
     f" WHERE s.run_id = :run AND {{scope:s}} ORDER BY {_ORDER}"
 )
+_ITEMS = Sql(_STEPS.text.replace("WHERE s.run_id = :run", "WHERE s.run_id = :run AND s.name = :name AND s.item <> ''"))
 _STATES = Sql(
-    "SELECT s.id, s.name, s.stale, s.head_id, t.state, t.error FROM step s"
+    "SELECT s.id, s.name, s.item, s.kind, s.stale, s.head_id, t.state, t.error FROM step s"
     " LEFT JOIN attempt t ON t.id = s.attempt_id AND {scope:t}"
     f" WHERE s.run_id = :run AND {{scope:s}} ORDER BY {_ORDER}"
 )
@@ -60,19 +61,26 @@ def steps(tx: Tx, run_id: str) -> tuple[StepRow, ...]:
     return tuple(_step_row(row, sums.get(row[0], _NOTHING)) for row in rows)
 
 
+def items(tx: Tx, run_id: str, name: str) -> tuple[StepRow, ...]:
+    """The items of one step by key, retired ones too, without their sums."""
+    return tuple(_step_row(row, _NOTHING) for row in tx.all(_ITEMS, run=run_id, name=name))
+
+
 def states(tx: Tx, run_id: str) -> tuple[StepState, ...]:
     """What each input and step has come to, in order."""
     sums = _sums(tx, run_id)
     return tuple(
         StepState(
             name=name,
+            item=item or None,
+            kind=kind,
             status=status(state, head),
             error=json_text.load_error(error),
             stale=bool(stale),
             cost_usd=sums.get(step_id, _NOTHING).cost_usd,
             cost_partial=sums.get(step_id, _NOTHING).unpriced > 0,
         )
-        for step_id, name, stale, head, state, error in tx.all(_STATES, run=run_id)
+        for step_id, name, item, kind, stale, head, state, error in tx.all(_STATES, run=run_id)
     )
 
 
@@ -84,7 +92,7 @@ def status(state: str | None, head: str | None) -> StepStatus:
 
 
 def _step_row(row: Row, sums: _Sums) -> StepRow:
-    _, name, item, kind, position, stale, defaulted, attempt_id, state, number, error, *manifests = row[:_OWN]
+    _, name, item, kind, position, stale, defaulted, entry, attempt_id, state, number, error, *manifests = row[:_OWN]
     basis, inputs_hash, made = manifests
     head, draft = row[_OWN : _OWN + COLUMN_COUNT], row[_OWN + COLUMN_COUNT :]
     accepted = tuple(json_text.load_manifest(one) for one in (basis, made) if one)
@@ -110,6 +118,7 @@ def _step_row(row: Row, sums: _Sums) -> StepRow:
         stale=bool(stale),
         defaulted=bool(defaulted),
         accepted=accepted,
+        entry=entry,
     )
 
 

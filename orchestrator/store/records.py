@@ -52,16 +52,35 @@ class NewStep:
     """A row of a run's graph: a step, or an input (`kind` "input").
 
     `parents` are the steps it waits for. `head` shares an artifact of the parent run by its id: the step then counts
-    as succeeded, and its next version is numbered after `last_version`.
+    as succeeded, and its next version is numbered after `last_version`. A step with items is of kind `map`; items stand
+    in a list only where they are shared too, with the hash of their `entry`.
     """
 
     name: str
     item: str | None
-    kind: Literal["input", "llm", "python"]
+    kind: Literal["input", "llm", "python", "map", "retired"]
     order: int
     parents: tuple[str, ...] = ()
     head: str | None = None
     last_version: int = 0
+    entry: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewItem:
+    """An item that a step's list has now, with its entry. `redo`: it is made of something else than what stands now."""
+
+    key: str
+    entry: bytes
+    redo: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """A list brought into a run: what can run now, and how many of its items are not done."""
+
+    ready: tuple[Dispatch, ...]
+    open: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from orchestrator.store import (
     claims,
     commits,
     creation,
+    fan_out,
     listing_runs,
     messages,
     overview,
@@ -47,10 +48,12 @@ from orchestrator.store.records import (
     AttemptRow,
     Claim,
     EventRow,
+    Expanded,
     Fenced,
     Journal,
     Kept,
     Making,
+    NewItem,
     NewRun,
     RunGlance,
     RunMark,
@@ -226,8 +229,11 @@ class Store:
         reads: Sequence[str],
         messages: int,
         redone_by: str | None = None,
+        *,
+        entry_of: str | None = None,
     ) -> Snapshot:
-        """What the step may look at now, from one transaction. `redone_by` is the attempt that looks, where somebody
+        """What the step may look at now, from one transaction. A read is `name`, `name/*` (all items) or `name/key`;
+        `entry_of` names the list that the item's entry is from. `redone_by` is the attempt that looks, where somebody
         asked for it (its dispatch has a mode)."""
         work = partial(
             snapshots.snapshot,
@@ -237,6 +243,7 @@ class Store:
             reads=reads,
             messages=messages,
             redone_by=redone_by,
+            entry_of=entry_of,
         )
         return await self._read(work)
 
@@ -297,6 +304,35 @@ class Store:
         """End an attempt as failed; False where it is not ours any more."""
         work = partial(commits.end, dispatch=dispatch, state="failed", error=error, done=done, events=events)
         return await self._fenced("fail", work)
+
+    async def fail_item(
+        self, dispatch: Dispatch, error: ErrorRecord, done: DoneCall | None = None, events: Sequence[Event] = ()
+    ) -> tuple[Dispatch, ...]:
+        """End an item's attempt as failed; what can run now, where it was the last to end."""
+        work = partial(commits.end, dispatch=dispatch, state="failed", error=error, done=done, events=events)
+        try:
+            return await self._write("fail_item", work)
+        except Fenced:
+            return ()
+
+    async def items(self, run_id: str, step: str) -> tuple[StepRow, ...]:
+        """The items of a step by key, without their sums; those that its list does not have any more too."""
+        return await self._read(partial(overview.items, run_id=run_id, name=step))
+
+    async def entries(self, run_id: str, step: str) -> Mapping[str, bytes]:
+        """The entries that a step's items are made for, by key."""
+        return await self._read(partial(snapshots.entries, run_id=run_id, name=step))
+
+    async def expand(
+        self, claim: Claim, kind: Literal["llm", "python"], items: Sequence[NewItem], *, retry: bool
+    ) -> Expanded | None:
+        """Claim a step's attempt and bring its list into the run: one row for each item, those that have work to do
+        dispatched. `retry`: also those that have failed. None where the attempt is not ours any more."""
+        work = partial(fan_out.expand, claim=claim, kind=kind, items=items, retry=retry)
+        try:
+            return await self._write("expand", work)
+        except Fenced:
+            return None
 
     async def wait(self, dispatch: Dispatch, error: ErrorRecord, events: Sequence[Event] = ()) -> bool:
         """Let an attempt wait for a person; False where it is not ours any more."""
@@ -460,7 +496,7 @@ class Store:
     async def _write(self, name: str, work: Callable[[Tx], T], *, durable: bool = True) -> T:
         return await self._writer.write(name, work, durable=durable)
 
-    async def _fenced(self, name: str, work: Callable[[Tx], None], *, durable: bool = True) -> bool:
+    async def _fenced(self, name: str, work: Callable[[Tx], object], *, durable: bool = True) -> bool:
         try:
             await self._writer.write(name, work, durable=durable)
         except Fenced:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from orchestrator.errors import UsageError
@@ -11,6 +12,7 @@ from orchestrator.store.artifacts import COLUMN_COUNT, COLUMNS, version_row
 from orchestrator.store.sql import Row, Sql, Tx
 from orchestrator.values import Artifact, ArtifactVersion, Manifest, Message, Redo, Snapshot
 
+EVERY: Final = "*"
 _RUN = Sql(
     "SELECT r.session_id, m.seq, m.message, s.last_message FROM run r JOIN session s ON s.id = r.session_id"
     " LEFT JOIN message m ON m.run_id = r.id AND m.kind = 'run' AND {scope:m}"
@@ -33,6 +35,19 @@ _ACCEPTED = Sql(
     " LEFT JOIN attempt m ON m.id = a.attempt_id AND {scope:m}"
     " WHERE s.run_id = :run AND s.name = :name AND s.item = :item AND {scope:s}"
 )
+_ITEMS = Sql(
+    f"SELECT {COLUMNS}, c.body FROM step s JOIN artifact a ON a.id = s.head_id JOIN content c ON c.sha256 = a.content"
+    " WHERE s.run_id = :run AND s.name = :name AND s.item <> '' AND s.entry IS NOT NULL"
+    " AND {scope:s} AND {scope:a} AND {scope:c} ORDER BY s.item"
+)
+_ENTRY = Sql(
+    "SELECT c.sha256, c.body FROM step s JOIN content c ON c.sha256 = s.entry"
+    " WHERE s.run_id = :run AND s.name = :name AND s.item = :item AND {scope:s} AND {scope:c}"
+)
+_ENTRIES = Sql(
+    "SELECT s.item, c.body FROM step s JOIN content c ON c.sha256 = s.entry"
+    " WHERE s.run_id = :run AND s.name = :name AND s.item <> '' AND {scope:s} AND {scope:c} ORDER BY s.item"
+)
 _MESSAGES = Sql(
     "SELECT seq, role, message, step, run_id, sensitivity FROM message"
     " WHERE session_id = :session AND seq <> :own AND seq <> :comment AND {scope} ORDER BY seq DESC LIMIT :limit"
@@ -52,11 +67,13 @@ def snapshot(
     reads: Sequence[str],
     messages: int,
     redone_by: str | None = None,
+    entry_of: str | None = None,
 ) -> Snapshot:
     """The heads of the declared reads, the inputs, and the newest `messages` lines besides the run's own message.
 
-    `redone_by` is the attempt that looks, where it was asked for: it is also told with what, and what there is to
-    change.
+    A read is `name`, all items of a step `name/*`, one of them `name/key`. `entry_of` names the list of the item's
+    entry. `redone_by` is the attempt that looks, where it was asked for: it is also told with what, and what there is
+    to change.
     """
     run = tx.one(_RUN, run=run_id)
     if run is None:
@@ -69,8 +86,11 @@ def snapshot(
     comment = redo.comment.seq if redo and redo.comment else 0
     told = {"session": session_id, "own": own or 0, "comment": comment, "limit": messages}
     lines = tx.all(_MESSAGES, **told) if messages and last else []
+    artifacts = _artifacts(tx, run_id, reads, record)
     return Snapshot(
-        artifacts={name: found for name in reads if (found := record.get(name) or _read(tx, run_id, name))},
+        artifacts=artifacts,
+        items=_items(tx, run_id, reads, artifacts),
+        entry=_entry(tx, run_id, step, item, entry_of) if item and entry_of else None,
         conversation=tuple(Message(*line) for line in reversed(lines)),
         conversation_total=last - (own is not None) - (comment > 0),
         message=message,
@@ -100,8 +120,48 @@ def _redo(tx: Tx, run_id: str, step: str, item: str | None, attempt_id: str) -> 
 
 def reading(tx: Tx, run_id: str, step: str, item: str | None, reads: Sequence[str]) -> Snapshot:
     """The same for a step that asks nobody: the heads of its reads, and nothing that only a model would be told."""
-    found = {name: artifact for name in reads if (artifact := _read(tx, run_id, name))}
-    return Snapshot(found, head=_head(tx, run_id, step, item))
+    found = _artifacts(tx, run_id, reads, {})
+    return Snapshot(found, head=_head(tx, run_id, step, item), items=_items(tx, run_id, reads, found))
+
+
+def _artifacts(tx: Tx, run_id: str, reads: Sequence[str], known: Mapping[str, Artifact]) -> dict[str, Artifact]:
+    found: dict[str, Artifact] = {}
+    for read in reads:
+        name, _, key = read.partition("/")
+        artifact = known.get(name) or _read(tx, run_id, name, "" if key == EVERY else key)
+        if artifact is not None:
+            found[name] = artifact
+    return found
+
+
+def _items(
+    tx: Tx, run_id: str, reads: Sequence[str], indexes: Mapping[str, Artifact]
+) -> dict[str, dict[str, Artifact]]:
+    """The items of each step that is read whole: those that its index names, as they are now."""
+    names = [name for name, _, key in (read.partition("/") for read in reads) if key == EVERY and name in indexes]
+    return {
+        name: {
+            row[3]: _artifact(row)
+            for row in tx.all(_ITEMS, run=run_id, name=name)
+            if row[3] in indexes[name].version.field_hashes
+        }
+        for name in names
+    }
+
+
+def _entry(tx: Tx, run_id: str, step: str, item: str, source: str) -> Artifact | None:
+    """The entry as an artifact: its own bytes, as a part of the list's current version."""
+    row = tx.one(_ENTRY, run=run_id, name=step, item=item)
+    whole = _head(tx, run_id, source, None)
+    if row is None or whole is None:
+        return None
+    body = bytes(row[1])
+    return Artifact(replace(whole, sha256=row[0], size=len(body), field_hashes={}, facts={}), body)
+
+
+def entries(tx: Tx, run_id: str, name: str) -> dict[str, bytes]:
+    """The entries of a step's items, by key."""
+    return {item: bytes(body) for item, body in tx.all(_ENTRIES, run=run_id, name=name)}
 
 
 def _head(tx: Tx, run_id: str, step: str, item: str | None) -> ArtifactVersion | None:
@@ -115,8 +175,8 @@ def _accepted(tx: Tx, run_id: str, step: str, item: str | None) -> tuple[Manifes
     return tuple(json_text.load_manifest(one) for one in found if one)
 
 
-def _read(tx: Tx, run_id: str, name: str) -> Artifact | None:
-    row = tx.one(_HEAD_WITH_BODY, run=run_id, name=name, item="")
+def _read(tx: Tx, run_id: str, name: str, item: str) -> Artifact | None:
+    row = tx.one(_HEAD_WITH_BODY, run=run_id, name=name, item=item)
     return _artifact(row) if row else None
 
 

@@ -214,6 +214,9 @@ class Step(Scoped, table=True):
     been taken off its children's counts. `stale` marks a version whose inputs had moved before it was committed (S06).
     `due` is 1 while something above it runs again, so that it must be looked at once more. `pins` are the top-level
     fields that a person keeps as they are, whatever a new draft says; `*` is the whole.
+    A step with items is one row of kind `map`, the collector, whose `unmet` then counts the items that are not done,
+    and a row for each `item`. `entry` is the body of the list's entry that an item is made for; an item that the
+    list does not have any more has none, and is of kind `retired`.
     """
 
     __tablename__ = "step"
@@ -221,6 +224,7 @@ class Step(Scoped, table=True):
         _refers("run_id", "run"),
         _refers("head_id", "artifact"),
         _refers("draft_id", "artifact"),
+        _body("entry"),
         UniqueConstraint("run_id", "name", "item"),
         Index(None, "run_id", "kind"),
     )
@@ -242,6 +246,7 @@ class Step(Scoped, table=True):
     basis_id: str | None = _text(None)
     head_id: str | None = _text(None)
     draft_id: str | None = _text(None)
+    entry: str | None = _text(None)
     pins: str = _text("[]")
 
 

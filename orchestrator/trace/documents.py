@@ -82,11 +82,12 @@ def total_cost(steps: Sequence[StepRow]) -> tuple[Decimal | None, bool]:
 
 def is_stale(step: StepRow, reasons: Reasons) -> bool:
     """True where the step's result no longer belongs to the current inputs."""
-    return step.stale or bool(reasons.get(step.name))
+    return step.stale or bool(reasons.get(step.label))
 
 
 def run_document(run: RunRow, steps: Sequence[StepRow], inputs: Mapping[str, Any], reasons: Reasons) -> dict[str, Any]:
-    """`orch.run/1`. `inputs` are the current input values; `reasons` say why a step is stale, by step."""
+    """`orch.run/1`. `inputs` are the current input values; `reasons` say why a step is stale, by step, or by
+    `step/item`. An item that its list does not have any more is left out of the steps, not of the sums."""
     work = [step for step in steps if step.kind != "input"]
     cost, partial = total_cost(work)
     usage = total_usage(work)
@@ -110,7 +111,7 @@ def run_document(run: RunRow, steps: Sequence[StepRow], inputs: Mapping[str, Any
             "cost_partial": partial,
             "cap_usd": usd(run.cap_usd),
             "error": _error(run.error),
-            "steps": [_step(step, reasons) for step in work],
+            "steps": [_step(step, reasons) for step in work if not step.retired],
         },
     }
 
@@ -122,7 +123,7 @@ def _step(step: StepRow, reasons: Reasons) -> dict[str, Any]:
         "status": step.status,
         "attempt": step.attempt,
         "stale": is_stale(step, reasons),
-        "reasons": list(reasons.get(step.name, ())),
+        "reasons": list(reasons.get(step.label, ())),
         "calls": step.calls,
         "reasks": step.reasks,
         "version": step.head.version if step.head else None,

@@ -122,6 +122,15 @@ class StepReasked(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepItems(RunEvent):
+    """A step's list is known: so many items it has, and so many of them are not done."""
+
+    KIND: ClassVar[str] = "step.items"
+    items: int
+    open: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepNote(RunEvent):
     KIND: ClassVar[str] = "step.note"
     text: str
@@ -227,6 +236,7 @@ _KINDS: Final[Mapping[str, type[RunEvent]]] = {
         StepFailed,
         StepWaiting,
         StepReasked,
+        StepItems,
         StepNote,
         StepRebuilt,
         StepMoved,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from orchestrator.context.select import NOT_DECLARED
 from orchestrator.ids import is_synthetic
 from orchestrator.trace.documents import WHY, usd
-from orchestrator.values import Block, CallRow, Item, LeftOut, OutputItem, TextItem, ToolOutput
+from orchestrator.values import Block, CallRow, Item, LeftOut, OutputItem, ReadRecord, TextItem, ToolOutput
 
 if TYPE_CHECKING:
     from orchestrator.store.records import Journal, ThreadJournal
@@ -44,9 +44,13 @@ def why_document(
         "threads": [_thread(thread, journal.attempt.inputs_hash) for thread in journal.threads],
         "blocks": [block for thread in journal.threads for block in _blocks(thread, output)],
         "left_out": [_left_out(left) for left in dict.fromkeys(left_out)],  # each once, however many threads
-        "reads": [{"source": read.name, "version": read.version} for read in journal.reads],
+        "reads": [{"source": _source(read), "version": read.version} for read in journal.reads],
         "estimate_tokens": sum(_estimate(thread) for thread in journal.threads),
     }
+
+
+def _source(read: ReadRecord) -> str:
+    return f"{read.name}/{read.item}" if read.item else read.name
 
 
 def request_text(threads: Sequence[ThreadJournal]) -> str:

@@ -392,7 +392,7 @@ def test_all_faults_come_in_one_pass(world: World) -> None:
     _, found = world.python(
         step("def rates(idee: str) -> VendorRates:")
         + step("def other(idea: str) -> Customers:")
-        + '\np.map("profiles", over="rates.list")\n'
+        + '\np.chat("profiles")\n'
     )
     assert {d.code for d in found if d.level == "error"} == {"P302", "P305", "P150"}
 

@@ -38,9 +38,28 @@ def test_a_step_reference() -> None:
     assert step_ref("12/tech-stack") == StepRef("12", "tech-stack")
     assert step_ref("#12/tech-stack@2") == StepRef("12", "tech-stack", 2)
     assert step_ref("last~1/tech-stack@v3") == StepRef("last~1", "tech-stack", 3)
+    assert step_ref("12/profile/acme") == StepRef("12", "profile", item="acme")
+    assert step_ref("12/profile/a.c-me_1@2") == StepRef("12", "profile", 2, "a.c-me_1")
+    assert step_ref("12/profile/acme").label == "profile/acme"
 
 
-@pytest.mark.parametrize("typed", ["tech-stack", "12/", "12/Tech", "12/a@0", "12/a@x", "12/a@", "12/a/b", "x/a"])
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "tech-stack",
+        "12/",
+        "12/Tech",
+        "12/a@0",
+        "12/a@x",
+        "12/a@",
+        "12/a/b/c",
+        "12/a/",
+        "12/a/B",
+        "12//b",
+        "12/a/b@0",
+        "x/a",
+    ],
+)
 def test_what_is_no_step_reference_is_refused(typed: str) -> None:
     with pytest.raises(UsageError):
         step_ref(typed)

@@ -66,6 +66,8 @@ RIGHT: list[tuple[FileKind, str]] = [
     ("pipeline", STEP + "reads: [a, {read: b, fields: [x], guard: No., default: null}]}"),
     ("pipeline", STEP + 'checks: ["a > 1", {expr: b, message: M.}, {python: "c.py:d"}]}'),
     ("pipeline", STEP + "conversation: off}"),
+    ("pipeline", STEP + "for_each: {item: c, in: a.b, key: k, where: x > 1, at_most: 3, over: fail, concurrency: 2}}"),
+    ("pipeline", STEP + "for_each: {same: a, on_error: collect}}"),
     ("pipeline", STEP + "conversation: {messages: 0}}"),
     ("pipeline", STEP + "timeout: 1.5h, call_timeout: 30 s, reasks: 0, x-own: [1]}"),
     ("pipeline", STEP + "uses: other, needs: [t], tools: ['t.py:f'], effort: high}"),

@@ -416,7 +416,11 @@ steps:
         ("{{ quote('rates', 'by-role.usd') }}", "P213", "rates has no field by-role.usd"),
         ("{{ quote('idea', 'x') }}", "P214", "idea has no fields to quote"),
         ("{{ nothing }}", "P213", "the template names nothing, which does not exist there"),
-        ("{{ item }}", "P150", "`item` is for steps with for_each, not available yet"),
+        (
+            "{{ item }}",
+            "P213",
+            "the template names item, which a step has only with for_each: it is the entry it is made for",
+        ),
         ("{% include 'x' %}", "P214", "{% include %} is not available: a step's template is one file"),
         ("{{ inputs.idea|nosuch }}", "P212", "the template cannot be used: No filter named 'nosuch'."),
         ("{{ [1, 2]|random }}", "P212", "the template cannot be used: No filter named 'random'."),

@@ -348,7 +348,7 @@ def test_a_not_for_entry_that_became_a_mapping(project: Project, write: Write) -
 @pytest.mark.parametrize(
     "key",
     [
-        *["gate", "for_each", "recall", "memory", "chat", "review", "ungated", "require"],
+        *["gate", "recall", "memory", "chat", "review", "ungated", "require"],
         *["on_input_change", "fallback", "structured", "updates", "tripwires", "select", "from", "with"],
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -87,10 +88,46 @@ def test_the_order_is_that_of_the_graph_and_each_step_comes_once() -> None:
     assert select("report market+ market", GRAPH) == ("market", "rivals", "stack", "estimate", "report")
 
 
-def test_items_of_a_step_add_up_and_any_may_match() -> None:
-    rows = [row_of("rivals", item="acme", cost="0.06"), row_of("rivals", "failed", item="bolt", cost="0.06")]
-    assert select("cost-over:0.10", GRAPH, rows) == ("rivals",)
-    assert select("status:failed", GRAPH, rows) == select("status:succeeded", GRAPH, rows) == ("rivals",)
+ITEMS = [row_of("rivals", item="acme", cost="0.06"), row_of("rivals", "failed", item="bolt", cost="0.06")]
+RETIRED = row_of("rivals", "failed", item="core", kind="retired")
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        ("cost-over:0.10", ("rivals",)),
+        ("cost-over:0.05", ("rivals", "rivals/acme", "rivals/bolt")),
+        ("status:failed", ("rivals/bolt",)),
+        ("status:succeeded", ("rivals/acme",)),
+        ("rivals/acme", ("rivals/acme",)),
+        ("rivals/acme market", ("market", "rivals/acme")),
+        ("rivals/bolt and status:failed", ("rivals/bolt",)),
+        ("stale", ("rivals/acme",)),
+        ("rivals", ("rivals",)),
+    ],
+)
+def test_items_are_chosen_by_themselves_and_add_up_in_their_step(text: str, chosen: tuple[str, ...]) -> None:
+    assert select(text, GRAPH, [*ITEMS, RETIRED], {"rivals/acme"}) == chosen
+
+
+def test_what_is_around_an_item_is_what_is_around_its_step() -> None:
+    around = select("rivals+", GRAPH, ITEMS)
+    assert select("rivals/acme+", GRAPH, ITEMS) == tuple("rivals/acme" if name == "rivals" else name for name in around)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "message"),
+    [
+        ("rivals/core", [*ITEMS, RETIRED], 'rivals has no item "core"'),
+        ("rivals/acme", None, '"rivals/acme" is an item, and shop is a pipeline, which has none'),
+        ("market/acme", ITEMS, 'market has no item "acme"'),
+        ("rivals/", ITEMS, '"rivals/" is not the name of a step'),
+        ("rivals/a/b", ITEMS, '"rivals/a/b" is not the name of a step'),
+    ],
+)
+def test_an_item_that_is_not_there_is_refused(text: str, rows: list[StepRow] | None, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        select(text, GRAPH, rows)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,10 @@ class StopAfter:
 
 @dataclass(frozen=True)
 class Seen:
-    """A run as the store holds it when a command has ended: read once, with everything a test may ask."""
+    """A run as the store holds it when a command has ended: read once, with everything a test may ask.
+
+    Items are under `step/key`.
+    """
 
     row: RunRow
     steps: Mapping[str, StepRow]
@@ -308,13 +311,15 @@ class House:
             row = await engine.revise(services, graph, await services.store.run(ref), name, comment)
             return await look(services, graph, row.id)
 
-    async def edit(self, name: str, value: Any, *, base: int | None = None, ref: str | int = "last") -> ArtifactVersion:
+    async def edit(
+        self, name: str, value: Any, *, item: str | None = None, base: int | None = None, ref: str | int = "last"
+    ) -> ArtifactVersion:
         """`orch edit`; `base` is the version the person saw, by default the newest."""
         async with self.services() as (services, graph):
             run = await services.store.run(ref)
             if base is None:
-                base = (await services.store.artifact(run.id, name)).version.version
-            return await engine.edit_artifact(services, graph, run, name, value=value, base_version=base)
+                base = (await services.store.artifact(run.id, name, item)).version.version
+            return await engine.edit_artifact(services, graph, run, name, item=item, value=value, base_version=base)
 
     async def look(self, ref: str | int = "last") -> Seen:
         """`orch show`, with everything."""
@@ -356,13 +361,14 @@ class House:
 async def look(services: Services, graph: Graph, run_id: str) -> Seen:
     """Everything about a run, from the store."""
     store = services.store
-    steps = {row.name: row for row in await store.steps(run_id)}
-    attempts = {name: await store.attempts(run_id, name) for name in graph.steps}
+    steps = {row.label: row for row in await store.steps(run_id)}
+    work = [row for row in steps.values() if row.name in graph.steps]
+    attempts = {row.label: await store.attempts(run_id, row.name, row.item) for row in work}
     return Seen(
         row=await store.run(run_id),
         steps=steps,
-        artifacts={name: await store.artifact(run_id, name) for name, row in steps.items() if row.head},
-        versions={name: await store.versions(run_id, name) for name in steps},
+        artifacts={name: await store.artifact(run_id, row.name, row.item) for name, row in steps.items() if row.head},
+        versions={name: await store.versions(run_id, row.name, row.item) for name, row in steps.items()},
         attempts=attempts,
         journals={name: tuple([await store.journal(a.id) for a in rows]) for name, rows in attempts.items()},
         events=await store.events(run_id),

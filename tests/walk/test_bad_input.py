@@ -148,7 +148,7 @@ def test_a_python_file_that_cannot_be_loaded_is_an_authoring_fault(body: str, sa
 # --- keys of later versions -------------------------------------------------------------------------------------------
 
 LATER_STEP = [
-    'gate: {ask: "Right?", shows: [key-points]}', "for_each: {item: p, in: key-points.points, key: what}",
+    'gate: {ask: "Right?", shows: [key-points]}',
     'when: "size.points > 3"', "recall: [{from: profile}]", "memory: {x: 1}",
     "chat: true", "review: true", "ungated: because", "require: approved", "stale_on: [x]", "on_input_change: keep",
     "fallback: [default]", "structured: prompt", "updates: [x]", "tripwires: [{figures: true}]", 'select: "tag:x"',
