@@ -47,7 +47,7 @@ from orchestrator.reads import read_data, read_values
 from orchestrator.repeating import Visit, round_of, visited
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
 from orchestrator.staleness import holds
-from orchestrator.store.records import Claim, Fenced
+from orchestrator.store.records import Claim, Fenced, Journal
 from orchestrator.values import (
     Again,
     Commit,
@@ -366,7 +366,7 @@ async def _body_step(walk: Walk) -> tuple[Dispatch, ...]:
     walk.emit("step.started", attempt=dispatch.number, kind="python", model=model)
     claim = claim_of(walk, snapshot, now)
     await begin(walk, claim)
-    body = Body(walk, snapshot, now, journal)
+    body = Body(walk, snapshot, now, journal, await _failed_before(walk, now))
     value = await body.call()
     facts = await _checked_facts(walk, snapshot, _checked(step, value)[1])
     sensitivities = [*body.sensitivities, *(version.sensitivity for version in snapshot.versions.values())]
@@ -386,6 +386,22 @@ async def _body_step(walk: Walk) -> tuple[Dispatch, ...]:
     done = [call.done for call in calls if call.done]
     visit = visited(step, facts.value, snapshot)
     return await _commit(walk, artifact, None, base, done, count_reasks(calls), notes, visit)
+
+
+async def _failed_before(walk: Walk, now: Manifest) -> list[Journal]:
+    """The journals of the attempts that failed right before this one, from the same inputs, oldest first: what they
+    were answered is paid for. An attempt that was asked for to begin anew knows none."""
+    dispatch, store = walk.dispatch, walk.services.store
+    found: list[Journal] = []
+    if dispatch.number == 1 or dispatch.mode:
+        return found
+    for row in reversed(await store.attempts(dispatch.run_id, dispatch.step, dispatch.item)):
+        if row.number >= dispatch.number:
+            continue
+        if row.state != "failed" or row.inputs_hash != now.inputs_hash:
+            break
+        found.insert(0, await store.journal(row.id))
+    return found
 
 
 async def _checked_facts(walk: Walk, snapshot: Snapshot, body: bytes) -> FactsResult:

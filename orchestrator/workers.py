@@ -14,15 +14,50 @@ import contextlib
 import contextvars
 import ctypes
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
 
+ARRIVAL: Final = 1000  # milliseconds in which a stop reaches its thread
+
+
 class _Stopped(SystemExit):
     """Raised inside a thread whose result nobody wants any more; a thread ends quietly by it."""
+
+
+class _Brake:
+    """Stops a thread while it works, and never afterwards: not while it tells of its result, which would tear what it
+    shares with the event loop, and not another thread that has got its number since."""
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        self._working: int | None = None  # the thread that may be stopped
+        self._pulled = False
+
+    def pull(self) -> None:
+        """Stop the work; whatever is done already stays done."""
+        with self._gate:
+            self._pulled = True
+            if self._working is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._working), ctypes.py_object(_Stopped))
+
+    def engage(self) -> None:
+        """Called by the thread ahead of its work. Raises _Stopped where nobody wants that any more."""
+        with self._gate:
+            if self._pulled:
+                raise _Stopped
+            self._working = threading.get_ident()
+
+    def release(self) -> None:
+        """Called by the thread when its work is done. A stop that is on its way already arrives in here."""
+        with self._gate:
+            self._working = None
+        for _ in range(ARRIVAL if self._pulled else 0):
+            time.sleep(0.001)
 
 
 async def run_blocking(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
@@ -44,12 +79,21 @@ async def _in_thread(work: Callable[[], T], *, stop: bool) -> T:
         if not ended.done():  # else nobody waits any more
             ended.set_result((value, error))
 
+    brake = _Brake()
+
     def run() -> None:
         value, error = None, None
         try:
-            value = context.run(work)
-        except BaseException as raised:
-            error = raised
+            try:
+                brake.engage()
+                value = context.run(work)
+            except _Stopped:
+                raise
+            except BaseException as raised:
+                error = raised
+            brake.release()
+        except _Stopped:
+            return  # nobody waits any more
         with contextlib.suppress(RuntimeError):  # the loop is closed: the run has gone on without us
             loop.call_soon_threadsafe(tell, value, error)
 
@@ -58,8 +102,8 @@ async def _in_thread(work: Callable[[], T], *, stop: bool) -> T:
     try:
         result, error = await ended
     except asyncio.CancelledError:
-        if stop and thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Stopped))
+        if stop:
+            brake.pull()
         raise
     if error is not None:
         raise error  # here, and not by the future: a StopIteration would never come out of that

@@ -103,12 +103,14 @@ class _Asked:
 class Body:
     """One attempt of one Python body; what stands behind its `Ctx`."""
 
-    def __init__(self, walk: Walk, snapshot: Snapshot, now: Manifest, journal: Journal | None) -> None:
+    def __init__(
+        self, walk: Walk, snapshot: Snapshot, now: Manifest, journal: Journal | None, failed: Sequence[Journal] = ()
+    ) -> None:
         assert walk.step.model is not None
         self.walk = walk
         self.snapshot = snapshot
         self.now = now
-        self.past = Recollection.of(journal)
+        self.past = Recollection.of(journal, failed)
         self.provider = walk.services.providers.get(walk.step.model.provider)
         self.tool_rows = {(row.call_id, row.tool_call.call_id): row for row in journal.tools} if journal else {}
         self.threads: list[BodyThread] = []
@@ -159,7 +161,8 @@ class Body:
             self._raise_halt()
             raise StepFailed(
                 f"{function.ref} raised {type(error).__name__}: {error}",
-                hint=f"mend {function.file}; `orch resume` runs the step again",
+                hint=f"mend {function.file}; `orch resume` runs the step again. With the same code and inputs it keeps"
+                f" the answers it has; orch rerun {self.run} --from {self.step} asks anew",
                 code="function_raised",
             ) from error
         finally:
@@ -329,13 +332,26 @@ class Body:
                 if done is not None and done.answer is not None:
                     self.walk.emit("ask.recalled", seq=taken[-1].sent.seq, **_named(thread))
                     return done.answer
+        if thread.recalled is not None and not thread.recalled.own:
+            asked = self._continued(thread, thread.recalled, asked)
         return await self._ask_now(thread, asked)
+
+    def _continued(self, thread: BodyThread, recalled: Recalled, asked: _Asked) -> _Asked:
+        """A thread of an attempt that failed, gone on with: a thread of this attempt, with a record of its own."""
+        assert thread.record is not None
+        own = replace(thread.record, id=synthetic_thread_id(self.walk.run.session_id), continues=recalled.journal.id)
+        thread.record, thread.recalled, thread.skipped = own, None, 0
+        thread.recorder = StoreRecorder(self.walk.services.store, self.walk.dispatch, None, own)
+        if recalled.whole or asked.source == "REBUILD":
+            return asked
+        return replace(asked, opening=(*transcript(thread.calls), *asked.opening), source="REBUILD")
 
     async def _ask_now(self, thread: BodyThread, asked: _Asked) -> bytes:
         assert thread.record is not None
         assert thread.recorder is not None
         assert thread.context is not None
         services = asked.walk.services
+        elsewhere = sum(call.sent.thread_id != thread.record.id for call in thread.calls)
         chain = Chain(
             provider=self.provider,
             thread=thread.record,
@@ -351,7 +367,7 @@ class Body:
             source=asked.source,
             opening=asked.opening,
             ask=asked.key,
-            skipped=thread.skipped,
+            skipped=thread.skipped - elsewhere,
         )
         try:
             finished = await chain.run()

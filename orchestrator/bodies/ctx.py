@@ -140,7 +140,9 @@ class Ctx:
     @overload
     async def once(self, key: str, effect: Callable[[], T], *, idempotent: bool = False) -> T: ...
     async def once(self, key: str, effect: Callable[[], Any], *, idempotent: bool = False) -> Any:
-        """Do something to the world once in this attempt, and give its result, which must be JSON data.
+        """Do something to the world once, and give its result, which must be JSON data.
+
+        Once in this attempt, whatever interrupts it, and in those that go on with the same inputs after it failed.
 
         A row is written before `effect` is called and its result after. If the process ended in between, nobody knows
         whether it happened: the step then waits for a person (`orch resume --tool once:KEY=retry`, or `=done:JSON`),

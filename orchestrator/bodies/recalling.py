@@ -5,6 +5,11 @@ a recorded thread is found by its name and by what its first question was, the n
 a thread, a recorded question stands for the next one only if it is the same. Where it is not, the thread goes on from
 what still counts: everything is sent anew (`REBUILD`), and what was recorded after that point is out.
 
+A body that failed (the provider was away, a tool raised) and is resumed with the same inputs is a new attempt, but what
+the failed one had answered is paid for and holds: its accepted answers are recalled in the same way. What came after
+the last of them on a thread does not count; a further question on such a thread is asked on a thread of the new attempt
+that goes on from it.
+
 "The same" means the text without what is volatile (the conversation, the run's message, the facts that follow from
 them): what was sent then is kept as it was sent, as in every step that resumes (S14).
 """
@@ -13,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from orchestrator.contracts import Contract
@@ -50,6 +56,8 @@ class Recalled:
 
     journal: ThreadJournal
     left: list[Calls]
+    own: bool = True  # else a thread of an attempt that failed, on which nothing more can be asked
+    whole: bool = True  # else it ended in calls that do not count
 
     def take(self, key: str) -> Calls | None:
         """The recorded calls up to and with the question of this key, which is thereby asked; None where the thread
@@ -62,33 +70,54 @@ class Recalled:
         return None
 
     def drop(self) -> int:
-        """Give up what is left; how many calls that are."""
-        count = sum(len(calls) for calls in self.left)
+        """Give up what is left; how many calls of the thread itself that are."""
+        count = sum(call.sent.thread_id == self.journal.id for calls in self.left for call in calls)
         self.left.clear()
         return count
 
 
+def held(thread: ThreadJournal) -> Calls:
+    """All calls that a recorded thread holds: what was accepted on the one it goes on from, then its own."""
+    before = accepted(held(thread.continues)) if thread.continues is not None else ()
+    return (*before, *thread.calls)
+
+
+def accepted(calls: Calls) -> Calls:
+    """The calls of a thread up to the last question before the first that has no accepted answer."""
+    answered = takewhile(lambda some: some[-1].done is not None and some[-1].done.answer is not None, questions(calls))
+    return tuple(call for some in answered for call in some)
+
+
+def _origin(thread: ThreadJournal) -> str:
+    return thread.id if thread.continues is None else _origin(thread.continues)
+
+
 @dataclass
 class Recollection:
-    """An attempt's journal as a body uses it up."""
+    """What a body uses up: the journal of its attempt, and of those that failed right before it."""
 
-    threads: list[ThreadJournal] = field(default_factory=list)
+    threads: list[Recalled] = field(default_factory=list)
     effects: Mapping[str, EffectRow] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, journal: Journal | None) -> Recollection:
-        if journal is None:
-            return cls()
-        asked = [thread for thread in journal.threads if thread.calls]
-        return cls(asked, {row.key: row for row in journal.effects}, {thread.name for thread in asked})
+    def of(cls, journal: Journal | None, failed: Sequence[Journal] = ()) -> Recollection:
+        """`failed` are the journals of earlier attempts with the same inputs, oldest first."""
+        newest = {_origin(thread): (thread, False) for earlier in failed for thread in earlier.threads}
+        newest |= {_origin(thread): (thread, True) for thread in (journal.threads if journal else ())}
+        threads = [found for thread, own in newest.values() if (found := _recalled(thread, own)).left]
+        # An effect that a failed attempt left unfinished has failed with it; what was done is not done again.
+        effects = {row.key: row for earlier in failed for row in earlier.effects if row.value is not None}
+        effects |= {row.key: row for row in (journal.effects if journal else ())}
+        return cls(threads, effects, {thread.journal.name for thread in threads})
 
     def find(self, name: str | None, key: str) -> Recalled | None:
         """The first recorded thread of that name (None: of no given name) that began with this question, used up."""
         for thread in self.threads:
-            if given_name(thread.name, thread.settings) == name and thread.calls[0].sent.ask == key:
+            journal = thread.journal
+            if given_name(journal.name, journal.settings) == name and thread.left[0][0].sent.ask == key:
                 self.threads.remove(thread)
-                return Recalled(thread, questions(thread.calls))
+                return thread
         return None
 
     def number(self, place: int) -> str:
@@ -97,6 +126,12 @@ class Recollection:
             place += 1
         self.names.add(str(place))
         return str(place)
+
+
+def _recalled(thread: ThreadJournal, own: bool) -> Recalled:
+    calls = held(thread)
+    kept = calls if own else accepted(calls)
+    return Recalled(thread, questions(kept), own, len(kept) == len(calls))
 
 
 def given_name(name: str, settings: Mapping[str, Any]) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.errors import StoreError
+from orchestrator.errors import ProviderFailure, StoreError
 from orchestrator.frame import FramedQuote, parse
 from orchestrator.ids import is_synthetic
 from orchestrator.providers.scripted import ScriptedProvider
@@ -225,6 +225,133 @@ async def found(ctx: Ctx, idea: str) -> Findings:
 
     assert seen.value("found") == {"lines": ["one", "two"]}
     assert again == []
+
+
+# --- failed and resumed: what was answered is paid for ----------------------------------------------------------------
+
+FRAGILE = """
+@p.step
+async def found(ctx: Ctx, idea: str) -> Findings:
+    chat = ctx.thread("talk")
+    first = await chat.ask(Note, "First.")
+    second = await chat.ask(Note, "Second.")
+    told = await ctx.once("tell", tell)
+    if not (HERE / "there.txt").exists():
+        raise ConnectionError("nobody there")
+    other, third = await asyncio.gather(ctx.ask(Note, "Other."), chat.ask(Note, "Third."))
+    return Findings(lines=[first.text, second.text, other.text, third.text, str(told)])
+
+
+def tell() -> int:
+    with (HERE / "world.txt").open("a") as world:
+        return world.write("told\\n")
+"""
+FRAGILE_SCRIPT: dict[str, list[dict[str, Any]]] = {
+    "found/talk": [{"json": {"text": text}} for text in ("one", "two", "three")],
+    "found": [{"json": {"text": "other"}}],
+}
+FRAGILE_LINES = ["one", "two", "other", "three", "5"]
+
+
+def test_S11_a_body_that_failed_goes_on_with_the_answers_it_has_paid_for(tmp_path: Path) -> None:
+    """The new attempt asks what has no accepted answer yet, on a thread that goes on from the failed one's."""
+    study = house(tmp_path, FRAGILE, FRAGILE_SCRIPT)
+    failed = asyncio.run(study.run(IDEA))
+    assert failed.steps["found"].status == "failed"
+    study.write("there.txt", "")
+
+    with study.new_requests() as again:
+        seen = asyncio.run(study.resume())
+
+    assert seen.value("found") == {"lines": FRAGILE_LINES}
+    assert [attempt.state for attempt in seen.attempts["found"]] == ["failed", "succeeded"]
+    assert sorted(message(request)[-6:].strip() for request in again) == ["Other.", "Third."]
+    assert (tmp_path / "world.txt").read_text() == "told\n", "what was done is not done again"
+    first, second = seen.journals["found"]
+    talked = next(thread for thread in second.threads if thread.name == "talk")
+    assert talked.continues is not None
+    assert talked.continues.id == first.threads[0].id
+    assert [(call.sent.seq, call.sent.source) for call in talked.calls] == [(1, "FOLLOW_UP")]
+    assert talked.calls[0].sent.previous == first.threads[0].calls[-1].response_id, "the same chain goes on"
+    assert seen.steps["found"].calls == 4
+    check_no_gap(seen)
+
+
+def test_S11_a_body_that_fails_again_and_again_pays_for_each_answer_once(tmp_path: Path) -> None:
+    """Whichever question the vendor refuses, however often, and also where the resumed attempt is killed."""
+    dice = random.Random(SEED)
+    base = survey_house(tmp_path, Vendor())
+    asyncio.run(base.run(IDEA))  # with its tables made, and one run in it
+    for number in range(20):
+        vendor = Refusing(dice.randint(1, 3), random.Random(dice.random()))
+        survey = base.twin(vendor, "fails.db")
+        shutil.copyfile(base.db, survey.db)
+        (tmp_path / "world.txt").unlink(missing_ok=True)
+        seen = asyncio.run(survey.run(IDEA))
+        while seen.status == "failed":
+            if dice.random() < 0.5:
+                with suppress(StoreError):
+                    asyncio.run(survey.resume(observer=StopAfter("done:committed", dice.randint(1, 3))))
+            seen = asyncio.run(survey.resume())
+        assert (seen.status, number) == ("succeeded", number), seen.row.error
+        assert seen.value("survey") == {"lines": LINES}
+        answered = [call for call in seen.calls("survey") if call.done and call.done.outcome == "accepted"]
+        assert Counter(map(_question, answered)) == Counter(set(map(_question, answered)))
+        assert len(answered) == QUESTIONS
+        assert (tmp_path / "world.txt").read_text() in ("told\n", "told\ntold\n")
+        check_no_gap(seen)
+
+
+class Refusing(Vendor):
+    """Refuses every so-manieth question, three times in all."""
+
+    def __init__(self, every: int, dice: random.Random) -> None:
+        super().__init__(dice)
+        self.every = every
+        self.refused = 0
+
+    def _reply(self, request: Request, items: Any) -> dict[str, Any]:
+        reply = super()._reply(request, items)
+        if self.refused < 3 and len(self.asked) % self.every == 0:
+            self.refused += 1
+            raise ProviderFailure("not now", kind="auth")
+        return reply
+
+
+def test_S06_a_failed_body_whose_inputs_changed_begins_anew(tmp_path: Path) -> None:
+    study = house(tmp_path, FRAGILE, FRAGILE_SCRIPT)
+    asyncio.run(study.run(IDEA))
+    asyncio.run(study.edit("idea", "a bakery"))
+    study.write("there.txt", "")
+
+    with study.new_requests() as again:
+        seen = asyncio.run(study.resume())
+
+    assert seen.value("found") == {"lines": FRAGILE_LINES}
+    assert len(again) == 4
+
+
+def test_what_was_rejected_is_asked_again_and_what_came_after_it_too(tmp_path: Path) -> None:
+    """A failed attempt's faults are not recalled: else it would fail for ever."""
+    body = """
+@p.step(reasks=0)
+async def found(ctx: Ctx, idea: str) -> Findings:
+    chat = ctx.thread()
+    first = await chat.ask(Note, "First.")
+    second = await chat.ask(Findings, "Second.")
+    return Findings(lines=[first.text, *second.lines])
+"""
+    study = house(tmp_path, body, {"found": [{"json": {"text": "one"}}, {"json": {"text": "no findings"}}]})
+    assert asyncio.run(study.run(IDEA)).status == "failed"
+    study.provider = ScriptedProvider({"found": [{"json": {"text": "unused"}}, {"json": {"lines": ["two"]}}]})
+
+    with study.new_requests() as again:
+        seen = asyncio.run(study.resume())
+
+    assert seen.value("found") == {"lines": ["one", "two"]}
+    (request,) = again
+    text = study.effective(request)
+    assert ("First." in text, "one" in text, "no findings" in text) == (True, True, False)
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------
