@@ -300,7 +300,10 @@ async def render_step(
         raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
     if step.kind == "python" and step.asks:
         hint = f"after a run: orch why RUN/{name} --text shows what it sent"
-        raise UsageError(f"what {name} sends is decided by its Python body when it runs", hint=hint)
+        raise UsageError(
+            f"{name} cannot be rendered: its Python body decides what it asks, its first question too, when it runs",
+            hint=hint,
+        )
     if step.model is None or not step.asks:
         raise UsageError(f"{name} is a Python step: it sends nothing", hint="orch show shows its value")
     if (step.for_each is not None) != (item is not None):

@@ -276,7 +276,7 @@ async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
     artifact = NewArtifact(
         contract=walk.step.contract.name,
         body=body,
-        author=walk.step.function.ref if walk.step.function else walk.step.name,
+        author=_author(walk.step),
         origin="function",
         sensitivity=_highest(*sensitivities, walk.step.contract.sensitivity),
         field_hashes=walk.step.contract.hashes(data),
@@ -300,6 +300,14 @@ async def _check_value(step: StepNode, value: Any, reads: Mapping[str, Any]) -> 
     problems = await run_checks(step.checks, value, reads, contract=step.contract)
     if problems:
         raise StepFailed(f"{step.name}: {problems[0].message}", hint="mend the function or its inputs", code="check")
+
+
+def _author(step: StepNode) -> str:
+    """Who made what a function returned, as people read it."""
+    if step.function is None:
+        return step.name
+    file, _, name = step.function.ref.rpartition(":")
+    return f"{name} in {file}" if file else name
 
 
 async def _call_function(step: StepNode, reads: Mapping[str, Any]) -> Any:
@@ -374,7 +382,7 @@ async def _body_step(walk: Walk) -> tuple[Dispatch, ...]:
     artifact = NewArtifact(
         contract=step.contract.name,
         body=stored,
-        author=step.function.ref if step.function else step.name,
+        author=_author(step),
         origin="function",
         sensitivity=_highest(*sensitivities, step.contract.sensitivity),
         field_hashes=step.contract.field_hashes(stored),

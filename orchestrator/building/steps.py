@@ -51,7 +51,7 @@ class StepBuilding:
         asks = self.kind == "llm" or (function is not None and function.ctx is not None)
         contract = self._contract()
         self._check_needs()
-        self._check_task(asks)
+        self._check_task(function)
         template = self._template(reads)
         asked = asks_in(function.call) if function is not None and asks else ()
         templates = self._body_templates(function, asked, reads) if function is not None else {}
@@ -273,7 +273,7 @@ class StepBuilding:
 
     # --- the task
 
-    def _check_task(self, asks: bool) -> None:
+    def _check_task(self, function: Function | None) -> None:
         given = [key for key in TASKS if getattr(self.spec, key) is not None]
         place = self.building.places.key("steps", self.name)
         if not given and not any(self._damaged(key) for key in (*TASKS, *_OTHER_KINDS)):
@@ -283,7 +283,7 @@ class StepBuilding:
             self.error(
                 "P210", f"it has {' and '.join(given)}; a step has one task", self.of(given[-1]), "keep one of them"
             )
-        if self.kind == "python" and not asks and not self._damaged("python"):
+        if self.kind == "python" and function is not None and function.ctx is None:
             for key in MODEL_KEYS:
                 if key in self.spec.model_fields_set:
                     hint = f"leave {key} out, or give the function a parameter `ctx: Ctx` to ask a model with"

@@ -228,9 +228,11 @@ class _Compiler:
     def _function(self, entry: StepDeclaration, function: Callable[..., Any]) -> dict[str, Any]:
         places = function_places(function)
         hints = self._hints(entry, function, places[""])
-        if hints is None:
+        if hints is None:  # as it is written, a ctx is seen all the same: what else is said of the step may be right
+            given = inspect.signature(function).parameters.values()
+            ctx = next((parameter.name for parameter in given if parameter.annotation in (Ctx, "Ctx")), None)
             self._stand_in(entry.name)
-            return {"python": self._bound(function, None, [])}
+            return {"python": self._bound(function, ctx, [])}
         ctx = next((name for name, kind in hints.items() if kind is Ctx and name != "return"), None)
         reads: list[Any] = []
         bound: list[Bound] = []

@@ -380,6 +380,17 @@ def test_each_fault_stands_at_its_line_with_a_way_out(world: World, code: str, b
     assert hint in (fault.hint or ""), fault.hint
 
 
+@pytest.mark.parametrize(
+    ("code", "parameter"), [("P304", "idea: 'Nowhere'"), ("P302", "idee: str"), ("P304", "idea"), ("P306", "idea: int")]
+)
+def test_another_fault_of_a_step_that_asks_makes_no_false_one_about_its_model(
+    world: World, code: str, parameter: str
+) -> None:
+    signature = f"async def rates(ctx: Ctx, {parameter}) -> VendorRates:"
+    _, found = world.python(step(signature, decorator='@p.step(effort="low", reasks=1)'))
+    assert [d.code for d in found if d.level == "error"] == [code]
+
+
 def test_a_read_of_another_type_or_of_too_few_fields_is_a_fault(world: World) -> None:
     wrong = step('def rates(m: Annotated[VendorRates, Read("market-sizing")]) -> VendorRates:')
     assert world.fault(SIZING + wrong).code == "P306"

@@ -82,7 +82,7 @@ def test_a_body_asks_at_once_and_everything_is_on_record(tmp_path: Path) -> None
     assert sorted(found) == ["1", "2", "3", "4", "5", "6", "talk"]
     assert [call.sent.source for call in found["talk"]] == ["NEXT_STEP", "FOLLOW_UP"]
     assert seen.artifacts["survey"].version.origin == "function"
-    assert seen.artifacts["survey"].version.author == "survey.py:survey"
+    assert seen.artifacts["survey"].version.author == "survey in survey.py"
     assert (seen.steps["survey"].calls, seen.steps["survey"].kind) == (QUESTIONS, "python")
 
 
