@@ -89,7 +89,7 @@ STEP: Final[Mapping[str, str]] = {
     "for_each": "Do the step once for each entry of a list: {item, in, key, where, …}.",
     "needs": "Steps that must be done first, without being read.",
     "produces": "The name of the step's contract; left out, the step's own name.",
-    "checks": "Rules on the output: expressions, {expr, message}, or {python, message} with a function (value, **reads).",
+    "checks": "Rules on the output: expressions, {expr, message}, or {python, message}: a function (value, **reads).",
     "tools": "Functions file.py:name that the model may call.",
     "conversation": "How much of the session's visible conversation the step sees, or off.",
     "when": "The step runs only where this is true: an expression over what it reads, len(tech_stack.components) > 0.",
