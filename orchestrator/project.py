@@ -106,7 +106,7 @@ class Project:
         if not known:
             raise UsageError(
                 f"This project has no pipeline: no YAML file in {self.root} has a `pipeline:` key, no Python file "
-                "assigns a Pipeline, and none is in pipelines/.",
+                "assigns a Pipeline, and none is in pipelines/",
                 hint="`orch init DIR` makes a project with a pipeline that runs.",
             )
         if name is None:
@@ -138,7 +138,7 @@ class Project:
             raise PythonLoadError(f"there is no file {self.display(path)}", path)
         if self.executable is not None and found not in self.executable and not _shipped(found):
             raise AccessRefused(
-                f"{self.display(found)} is not executed: nothing showed that it would be, so nobody was asked.",
+                f"{self.display(found)} is not executed: nothing showed that it would be, so nobody was asked",
                 hint="Look at it; `orch trust --always`, or --trust for one command, covers whatever is executed.",
                 code="untrusted",
             )
@@ -187,14 +187,14 @@ def find_project(start: Path) -> Project:
     """The project that holds `start`: the nearest folder upwards with a project file. Raises ConfigError."""
     start = Path(os.path.realpath(start))
     if not start.is_dir():
-        raise UsageError(f"There is no folder {start}.", hint="-C takes the folder of a project.")
+        raise UsageError(f"There is no folder {start}", hint="-C takes the folder of a project.")
     for folder in (start, *start.parents):
         found = _project_at(folder)
         if found is not None:
             return found
     raise ConfigError(
         f"No project here: neither {start} nor a folder above it has an orchestrator.toml, or a pyproject.toml with "
-        "[tool.orchestrator].",
+        "[tool.orchestrator]",
         hint="`orch init DIR` makes one; `-C DIR` chooses another folder.",
     )
 
@@ -206,7 +206,7 @@ def library_root() -> Path:
         if all((candidate / kind).is_dir() for kind in SHELVES):
             return candidate
     raise ConfigError(
-        f"The shipped steps, templates and artifacts are missing beside {package}.",
+        f"The shipped steps, templates and artifacts are missing beside {package}",
         hint="The installation is incomplete: install step-orchestrator again.",
     )
 
@@ -221,14 +221,14 @@ def read_toml(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             return tomllib.load(file, parse_float=Decimal)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.", hint="Check the file's permissions.") from error
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="Check the file's permissions.") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text.", hint="Save it as UTF-8.", place=Place(str(path))) from error
+        raise ConfigError(f"{path} is not UTF-8 text", hint="Save it as UTF-8.", place=Place(str(path))) from error
     except tomllib.TOMLDecodeError as error:
         match = _TOML_PLACE.search(str(error))
         place = Place(str(path), int(match[1]), int(match[2])) if match else Place(str(path))
         reason = _TOML_PLACE.sub("", str(error))
-        raise ConfigError(f"{place} is not valid TOML: {reason}.", hint="Mend the file there.", place=place) from error
+        raise ConfigError(f"{place} is not valid TOML: {reason}", hint="Mend the file there.", place=place) from error
 
 
 def _project_at(folder: Path) -> Project | None:
@@ -240,14 +240,14 @@ def _project_at(folder: Path) -> Project | None:
     if own.is_file():
         if table is not None:
             raise ConfigError(
-                f"{folder} has two project files: orchestrator.toml, and [tool.orchestrator] in pyproject.toml.",
+                f"{folder} has two project files: orchestrator.toml, and [tool.orchestrator] in pyproject.toml",
                 hint="Keep one of them.",
             )
         return Project(root=folder, file=own, config=read_toml(own))
     if table is None:
         return None
     if not isinstance(table, dict):
-        raise ConfigError(f"tool.orchestrator in {shared} must be a table.", hint="Write [tool.orchestrator].")
+        raise ConfigError(f"tool.orchestrator in {shared} must be a table", hint="Write [tool.orchestrator].")
     return Project(root=folder, file=shared, config=table)
 
 
@@ -260,7 +260,7 @@ def _text(path: Path) -> str:
 
 def _twice(project: Project, name: str, paths: list[Path]) -> NoReturn:
     places = " and ".join(project.display(path) for path in paths)
-    raise UsageError(f"The pipeline name {name!r} is given twice: {places}.", hint="Rename one of them.")
+    raise UsageError(f"The pipeline name {name!r} is given twice: {places}", hint="Rename one of them.")
 
 
 def _which(project: Project, known: tuple[tuple[Path, str], ...]) -> NoReturn:
@@ -269,11 +269,11 @@ def _which(project: Project, known: tuple[tuple[Path, str], ...]) -> NoReturn:
         if declared.count(name) > 1:
             _twice(project, name, [path for path, other in known if other == name])
     names = ", ".join(declared)
-    raise UsageError(f"This project has {len(known)} pipelines: {names}.", hint="Name the one you mean.")
+    raise UsageError(f"This project has {len(known)} pipelines: {names}", hint="Name the one you mean.")
 
 
 def _unknown(name: str, known: tuple[tuple[Path, str], ...]) -> NoReturn:
     names = [declared for _, declared in known]
     near = get_close_matches(name, names, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"There is: {', '.join(names)}."
-    raise UsageError(f"There is no pipeline {name!r} in this project.", hint=hint)
+    raise UsageError(f"There is no pipeline {name!r} in this project", hint=hint)

@@ -67,7 +67,7 @@ class MissingVariable(ConfigError):
 
     def __init__(self, name: str) -> None:
         example = ": for example openai:NAME, or scripted:DIR for written answers" if name.startswith("ORCH_") else ""
-        super().__init__(f"{name} is not set.", hint=f"Set {name} in the environment or in .env{example}.")
+        super().__init__(f"{name} is not set", hint=f"Set {name} in the environment or in .env{example}.")
         self.name = name
 
 
@@ -195,7 +195,7 @@ class _Layers:
 def _complete(name: str, merged: dict[str, Any], origins: Mapping[str, str], env: Mapping[str, str]) -> ProviderSpec:
     if merged.get("kind") is None:
         raise ConfigError(
-            f"providers.{name} does not say what it speaks: 'kind' is missing ({_origin(origins)}).",
+            f"providers.{name} does not say what it speaks: 'kind' is missing ({_origin(origins)})",
             hint='Write kind = "openai" for a server with the Responses API, kind = "anthropic" for the Messages API.',
         )
     if merged.get("base_url"):
@@ -239,7 +239,7 @@ def _database(setting: Setting, project: Project | None) -> str:
     url = setting.value or ""
     if not re.match(r"[a-z][a-z0-9+]*://", url):
         raise ConfigError(
-            f"The database must be a URL, not {shown_url(url)!r} ({setting.origin}).",
+            f"The database must be a URL, not {shown_url(url)!r} ({setting.origin})",
             hint="For a file: sqlite:///path/to/orch.db; on a server: postgresql://user@host/name",
         )
     match = re.fullmatch(r"(sqlite(?:\+\w+)?:///)([^/?:][^?]*)(\?.*)?", url)
@@ -267,14 +267,14 @@ def _dotenv(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.", hint="Check the file's permissions.") from error
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="Check the file's permissions.") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text.", hint="Save it as UTF-8.", place=Place(str(path))) from error
+        raise ConfigError(f"{path} is not UTF-8 text", hint="Save it as UTF-8.", place=Place(str(path))) from error
     values: dict[str, str] = {}
     for binding in parse_stream(StringIO(text)):
         if binding.error:
             place = Place(str(path), binding.original.line)
-            raise ConfigError(f"{place} is not a setting.", hint="Write NAME=value, one a line.", place=place)
+            raise ConfigError(f"{place} is not a setting", hint="Write NAME=value, one a line.", place=place)
         if binding.key is not None and binding.value is not None:
             values[binding.key] = binding.value
     return values
@@ -291,9 +291,9 @@ def _file_config(data: Mapping[str, Any], path: Path, shown: str, table: str) ->
         dotted = ".".join([*([table] if table else []), *loc])
         place = _toml_place(path, loc)
         if first["type"] == "extra_forbidden":
-            raise ConfigError(f"{shown} has an unknown key: {dotted}.", hint=_key_hint(loc), place=place) from error
+            raise ConfigError(f"{shown} has an unknown key: {dotted}", hint=_key_hint(loc), place=place) from error
         fault = explain_fault(first)
-        raise ConfigError(f"{shown}: {dotted} {fault.text}.", hint=fault.hint, place=place) from error
+        raise ConfigError(f"{shown}: {dotted} {fault.text}", hint=fault.hint, place=place) from error
 
 
 def _refuse_keys(data: Mapping[str, Any], path: Path, shown: str) -> None:
@@ -301,14 +301,14 @@ def _refuse_keys(data: Mapping[str, Any], path: Path, shown: str) -> None:
     for name, table in providers.items() if isinstance(providers, dict) else ():
         if not _PROVIDER.fullmatch(name):
             raise ConfigError(
-                f"{shown}: {name!r} is no name of a provider.",
+                f"{shown}: {name!r} is no name of a provider",
                 hint="A name is letters, digits, '.', '_' and '-': a model is written provider:model.",
             )
         if not isinstance(table, dict):
             continue
         if "api_key" in table:
             raise ConfigError(
-                f"{shown} holds a key: providers.{name}.api_key.",
+                f"{shown} holds a key: providers.{name}.api_key",
                 hint="Keys do not belong into files; name the environment variable in api_key_env.",
                 place=_toml_place(path, ["api_key"]),
             )
@@ -316,7 +316,7 @@ def _refuse_keys(data: Mapping[str, Any], path: Path, shown: str) -> None:
         if isinstance(variable, str) and not _VARIABLE.fullmatch(variable):
             # The value is not repeated: it may be the key itself.
             raise ConfigError(
-                f"{shown}: providers.{name}.api_key_env is not the name of an environment variable.",
+                f"{shown}: providers.{name}.api_key_env is not the name of an environment variable",
                 hint="Write a name in capitals, such as OPENAI_API_KEY, and set the key in the environment.",
                 place=_toml_place(path, ["api_key_env"]),
             )
@@ -350,10 +350,10 @@ def substitute_env(text: str, env: Mapping[str, str], *, keys: Sequence[str] = (
     def value(match: re.Match[str]) -> str:
         name = match[1]
         if not _VARIABLE.fullmatch(name):
-            raise ConfigError(f"{match[0]} does not name a variable.", hint="Write ${env:NAME}, the name in capitals.")
+            raise ConfigError(f"{match[0]} does not name a variable", hint="Write ${env:NAME}, the name in capitals.")
         if looks_like_key_name(name) or name in keys:
             raise ConfigError(
-                f"{match[0]} would put a key into a text that is sent or shown.",
+                f"{match[0]} would put a key into a text that is sent or shown",
                 hint="Name the variable of a key in api_key_env of the provider, and nowhere else.",
             )
         if not env.get(name):

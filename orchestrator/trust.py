@@ -307,16 +307,14 @@ class TrustFile:
         except FileNotFoundError:
             return {}
         except OSError as error:
-            raise ConfigError(
-                f"{self.path} cannot be read: {error.strerror}.", hint="Check its permissions."
-            ) from error
+            raise ConfigError(f"{self.path} cannot be read: {error.strerror}", hint="Check its permissions.") from error
         try:
             projects: Any = json.loads(body)["projects"]
             for entry in projects.values():
                 _check_entry(entry)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
-                f"{self.path} is damaged.", hint="Remove it: each project is then asked about again."
+                f"{self.path} is damaged", hint="Remove it: each project is then asked about again."
             ) from error
         found: dict[str, Any] = projects
         return found
@@ -325,7 +323,7 @@ class TrustFile:
         """Trust that others could have written is worth nothing."""
         if info.st_uid != os.geteuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise ConfigError(
-                f"{self.path} can be written by others, so it says nothing about whom you trust.",
+                f"{self.path} can be written by others, so it says nothing about whom you trust",
                 hint=f"Look at it, then remove it, or: chmod 600 {self.path}",
             )
 

@@ -147,7 +147,7 @@ def _revoke(state: State, project: Project, file: TrustFile) -> int:
     try:
         had = file.revoke(project.root)
     except OSError as error:
-        raise ConfigError(f"{file.path} cannot be written: {error.strerror}.", hint="Make it writable.") from error
+        raise ConfigError(f"{file.path} cannot be written: {error.strerror}", hint="Make it writable.") from error
     if state.json:
         print_document({"schema": SCHEMA, "project": str(project.root), "trusted": False, "revoked": had})
     else:

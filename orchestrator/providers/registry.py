@@ -98,7 +98,7 @@ class Providers:
             near = get_close_matches(name, specs, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"There is: {', '.join(sorted(specs))}."
             raise ConfigError(
-                f"There is no provider {name!r}.",
+                f"There is no provider {name!r}",
                 hint=f"{hint} A model is written provider:model; [providers.NAME] in the project file adds one.",
             )
         return spec
@@ -165,17 +165,17 @@ class Providers:
         key = (self._settings.get(variable) or "").strip() if variable else ""
         if key and not (key.isascii() and key.isprintable() and " " not in key):
             raise ConfigError(
-                f"The key in {variable} holds blanks or characters that no key has.", hint=f"Set {variable} again."
+                f"The key in {variable} holds blanks or characters that no key has", hint=f"Set {variable} again."
             )
         if key or not needed:
             return key or NO_KEY
         if not variable:
             raise ConfigError(
-                f"The provider {name!r} has no key for {host}.",
+                f"The provider {name!r} has no key for {host}",
                 hint=f"Name the variable that holds it: api_key_env under [providers.{name}]. {WITHOUT_KEY}",
             )
         raise ConfigError(
-            f"{variable} is not set; {host} needs a key.",
+            f"{variable} is not set; {host} needs a key",
             hint=f"Set {variable} in the environment or in .env. {WITHOUT_KEY}",
         )
 
@@ -221,12 +221,12 @@ def _checked_url(name: str, text: str) -> SplitResult:
     if usable and url.hostname and not _HOST.fullmatch(url.hostname):
         raise ConfigError(
             f"The base_url of provider {name!r} has a host with other characters than letters, digits, '.' and '-': "
-            f"{url.hostname!a}.",
+            f"{url.hostname!a}",
             hint="It may look like another host. If it is meant, write its ASCII form (xn--…).",
         )
     if not usable:
         raise ConfigError(
-            f"The base_url of provider {name!r} is no http address.",
+            f"The base_url of provider {name!r} is no http address",
             hint="Write it with scheme and host: https://host/v1"
             + (f" ({name.upper()}_BASE_URL, or [providers.{name}] in the project file)." if name in VENDORS else "."),
         )

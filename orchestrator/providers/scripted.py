@@ -127,7 +127,7 @@ class ScriptedProvider:
         known = request.thread in self._stored or self._durable
         parent = _Thread.of_id(request.thread) if known and self._traits.stores else None
         if parent is None or request.thread in self._forgotten:
-            raise ProviderFailure(f"Previous response with id '{request.thread}' not found.", kind="chain_lost")
+            raise ProviderFailure(f"Previous response with id '{request.thread}' not found", kind="chain_lost")
         return parent.with_items(request.items)
 
     def _check(self, request: Request, thread: _Thread) -> None:
