@@ -68,7 +68,7 @@ def test_S22_no_single_operation_takes_all_time_or_memory(expression: str) -> No
 
 
 def test_S22_a_template_makes_no_text_without_end() -> None:
-    """Each piece is small, and a loop makes ten thousand of them: it is given up on the way, not measured at the end."""
+    """Each piece is small, and a loop makes ten thousand of them: it is given up on the way."""
     with pytest.raises(TemplateFault, match="longer than 1,000,000 characters"):
         _render("{% for a in range(10000) %}{{ 'x' * 1000 }}{% endfor %}")
 
