@@ -143,7 +143,7 @@ class Providers:
 
         if spec.chaining == "server":
             raise ConfigError(
-                f'The provider {name!r} cannot have chaining = "server": a Messages API keeps no responses.',
+                f'The provider {name!r} cannot have chaining = "server": a Messages API keeps no responses',
                 hint=f"Take the line out of [providers.{name}]: every call brings its whole thread along.",
             )
         traits = Traits(name, address.shown, "replay", stores=spec.store is not False, may_see=spec.may_see)
@@ -198,7 +198,7 @@ class _Address:
     def of(name: str, spec: ProviderSpec) -> _Address:
         if name in VENDORS and spec.kind != name and spec.base_url is None:
             raise ConfigError(
-                f'The provider {name!r} has kind = "{spec.kind}" and no base_url: its key would go to another vendor.',
+                f'The provider {name!r} has kind = "{spec.kind}" and no base_url: its key would go to another vendor',
                 hint=f"Give [providers.{name}] a base_url, or the table another name.",
             )
         url = _checked_url(name, _url(spec))

@@ -184,7 +184,7 @@ class _Compiler:
         if kind is None:
             hint = "one of str, int, float, bool, bytes, an @artifact class, or the name of a contract"
             if typing.get_origin(entry.type) is typing.Literal:
-                hint = "for a choice of words: an @artifact class with a field of that type, or str and a step that checks"
+                hint = "for a choice of words: an @artifact class with a field of that type, or `str`"
             shown = _type_name(entry.type)
             self._fault("P302", f"input {entry.name}: {shown} is no type of an input", entry.place, hint)
             kind = "text"

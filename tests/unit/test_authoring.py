@@ -345,10 +345,12 @@ def step(signature: str, body: str = "return VendorRates(weekly_usd=1)", decorat
     return f"\n{decorator}\n{signature}\n    {body}\n"
 
 
+CHOICE = '\nfrom typing import Literal\n\np.input("tone", Literal["a", "b"], about="How it sounds.")\n'
 FAULTS = [
     ("P302", step("def rates(idee: str) -> VendorRates:"), "def rates(idee: str)", "'idea'"),
     ("P302", step("def rates(market: MarketSizing) -> VendorRates:"), "def rates(market", "returns it"),
     ("P302", step("def rates(when: str) -> VendorRates:"), "def rates(when", 'p.input("when", str, about="…")'),
+    ("P302", CHOICE + step("def rates(idea: str) -> VendorRates:"), "p.input(", "an @artifact class"),
     ("P303", SIZING * 2 + step("def rates(m: MarketSizing) -> VendorRates:"), "", "Read("),
     ("P304", step("def rates(idea) -> VendorRates:"), "def rates(idea)", "type says what it reads"),
     ("P304", step("def rates(*, idea: str, **rest: str) -> VendorRates:"), "def rates(", "every parameter"),
