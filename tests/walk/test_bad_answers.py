@@ -4,6 +4,7 @@ that are echoed. Through the real command, the real SDK and a strict server.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -14,6 +15,12 @@ from typing import Any
 
 import pytest
 
+from orchestrator import engine
+from orchestrator.engine import RunOptions
+from orchestrator.graph import build_graph
+from orchestrator.project import find_project
+from orchestrator.settings import load_settings
+from orchestrator.values import Event
 from tests.strict_server import Fault, Seen, StrictServer
 from tests.walk.wrong import BRIEF, DANGEROUS, Desk, starter
 
@@ -319,6 +326,26 @@ def test_S29_a_key_appears_nowhere_even_when_echoed_and_with_the_sdk_talking(
     assert [form for form in leaks if form in said] == []
     on_disk = stored(desk.root)
     assert [form for form in leaks if form.encode() in on_disk] == []
+
+
+def test_S29_who_follows_a_run_in_python_hears_no_key(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events go to other people's code: nothing of ours stands between that and a log."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    desk.write("counting.py", COUNTING.format("import os; raise ValueError(os.environ['OPENAI_API_KEY'])"))
+    heard: list[Event] = []
+
+    async def main() -> None:
+        project = find_project(desk.root)
+        settings = load_settings(project, os.environ)
+        graph = build_graph(project, settings, project.pipeline(None), require_model=True)
+        inputs = json.loads((desk.root / BRIEF[1]).read_text(encoding="utf-8"))
+        async with engine.open_services(project, settings, listener=heard.append) as services:
+            await engine.start_run(services, graph, RunOptions(inputs=inputs))
+
+    asyncio.run(main())
+    said = [str(event.data.get("message")) for event in heard if event.kind == "step.failed"]
+    assert any("ValueError: [secret removed]" in message for message in said), said
+    assert KEY not in repr(heard)
 
 
 def test_S29_secrets_in_addresses_are_not_shown_and_not_stored(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
