@@ -339,7 +339,12 @@ class Body:
     def _continued(self, thread: BodyThread, recalled: Recalled, asked: _Asked) -> _Asked:
         """A thread of an attempt that failed, gone on with: a thread of this attempt, with a record of its own."""
         assert thread.record is not None
-        own = replace(thread.record, id=synthetic_thread_id(self.walk.run.session_id), continues=recalled.journal.id)
+        own = replace(
+            thread.record,
+            id=synthetic_thread_id(self.walk.run.session_id),
+            prompt=replace(thread.record.prompt, blocks=()),  # it stands on the thread that this one goes on from
+            continues=recalled.journal.id,
+        )
         thread.record, thread.recalled, thread.skipped = own, None, 0
         thread.recorder = StoreRecorder(self.walk.services.store, self.walk.dispatch, None, own)
         if recalled.whole or asked.source == "REBUILD":

@@ -271,6 +271,7 @@ def test_S11_a_body_that_failed_goes_on_with_the_answers_it_has_paid_for(tmp_pat
     talked = next(thread for thread in second.threads if thread.name == "talk")
     assert talked.continues is not None
     assert talked.continues.id == first.threads[0].id
+    assert (talked.prompt.blocks, len(talked.continues.prompt.blocks) > 0) == ((), True), "what opened it stands once"
     assert [(call.sent.seq, call.sent.source) for call in talked.calls] == [(1, "FOLLOW_UP")]
     assert talked.calls[0].sent.previous == first.threads[0].calls[-1].response_id, "the same chain goes on"
     assert seen.steps["found"].calls == 4
