@@ -282,8 +282,8 @@ class Pipeline(Declared):
         A parameter of an artifact type reads the step that makes it; `Annotated[T, Read(…)]` says more; any other type
         reads the run's input of that name. The return type is the step's contract. With a first parameter `ctx: Ctx`
         the function may ask the step's model, and is async; without one it is plain Python. It may run more than once
-        (see `orchestrator.bodies.ctx`). Checks are made on what is returned, and on each answer of the same type; they get
-        the reads by the names of the steps and inputs (`market-sizing` as `market_sizing`), not of the parameters.
+        (see `orchestrator.bodies.ctx`). Checks are made on what is returned, and on each answer of the same type; they
+        get the reads by the names of the steps and inputs (`market-sizing` as `market_sizing`), not of the parameters.
         """
         place, frame = caller(), author()
         names = {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
