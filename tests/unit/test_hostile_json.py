@@ -221,13 +221,13 @@ def test_entries_are_compared_as_json_values(entries: str, unique: bool) -> None
 
 
 NO_MEANING = ["1e999", "-1e999", '{"a": [1e400]}', "NaN", "[Infinity]", "-Infinity", '{"a": 1, "a": 2}']
-NO_END = ["[" * 66 + "]" * 66, "9" * 4001, "0." + "1" * 4000]
+NO_END = ["[" * 66 + "]" * 66, "9" * 4001, "0." + "1" * 4000, " " * 20_000_001]
 
 
 @pytest.mark.parametrize("text", [*NO_MEANING, *NO_END], ids=lambda text: text[:12])
 def test_S25_what_has_no_one_meaning_or_no_end_is_not_even_read(text: str) -> None:
     """Refused by the reader itself: what comes after may not look again."""
-    with pytest.raises(ValueError, match=r"number|digits|nested|twice"):
+    with pytest.raises(ValueError, match=r"number|digits|nested|twice|longer"):
         parse_json(text)
     assert parse_json("[" * 64 + "1e308" + "]" * 64)
 
