@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orchestrator.authoring import Input, Pipeline, Step
     from orchestrator.bodies.ctx import Ctx, Thread
+    from orchestrator.decision import Decision
     from orchestrator.python.declarations import Read, artifact
     from orchestrator.run_handle import Run
     from orchestrator.tools import ToolError, tool
 
-__all__ = ["Ctx", "Input", "Pipeline", "Read", "Run", "Step", "Thread", "ToolError", "artifact", "tool"]
+__all__ = ["Ctx", "Decision", "Input", "Pipeline", "Read", "Run", "Step", "Thread", "ToolError", "artifact", "tool"]
 
 _HOMES = {
     "Ctx": "orchestrator.bodies.ctx",
+    "Decision": "orchestrator.decision",
     "Input": "orchestrator.authoring",
     "Pipeline": "orchestrator.authoring",
     "Read": "orchestrator.python.declarations",

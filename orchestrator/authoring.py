@@ -63,10 +63,11 @@ from orchestrator.python.declarations import (
 from orchestrator.python.files import is_loading
 from orchestrator.python.pipelines import duration
 from orchestrator.run_handle import Outcome, Run, outcome_of
-from orchestrator.spec import MISSING, Effort, ManifestKind
+from orchestrator.spec import MISSING, AfterReject, Effort, GateChoice, ManifestKind, OnTimeout
 
 if TYPE_CHECKING:
     from orchestrator.bodies.ctx import Ctx
+    from orchestrator.decision import Decision
     from orchestrator.engine import Services
     from orchestrator.exchange.comparing import RunComparison
     from orchestrator.graph import Graph
@@ -105,6 +106,8 @@ class StepKeys(CallKeys, total=False):
     `conversation` is how much of the session's conversation it sees. `repeat` visits it until a rule holds:
     `{"until": "score >= 8", "max_rounds": 3, "feedback": {"expr": "missing"}, "then": "fail"}`. Where `when`, an
     expression over what it reads, is false, it is skipped. `stale_on` are the changes that make it stale.
+    `review="required"`: a person approves what it made before any other step reads it. `ungated` says why an output
+    needs no gate.
     """
 
     description: str
@@ -116,6 +119,24 @@ class StepKeys(CallKeys, total=False):
     repeat: Mapping[str, Any]
     when: str
     stale_on: Sequence[ManifestKind]
+    review: Literal["required"]
+    ungated: str
+
+
+class OnReject(TypedDict, total=False):
+    """What a rejection leads to: see `on_reject` of a pipeline file."""
+
+    redo: Source[Any] | str
+    mode: Literal["follow_up", "fresh"]
+    max_rounds: int
+    then: AfterReject
+
+
+class GateTimeout(TypedDict):
+    """What is decided where nobody answers: `after` is in seconds, or text such as "3d"."""
+
+    after: str | float
+    then: OnTimeout
 
 
 class StepDecorator(Protocol):
@@ -423,9 +444,34 @@ class Pipeline(Declared):
         self.declarations.steps.append(declared)
         return Step(self, declared)
 
-    def gate(self, name: str, /, **keys: Any) -> Step[..., Any]:
-        """Not available yet: a step that waits for a person."""
-        return self._later(name, "p.gate", "end the pipeline there, and start the next one after the decision")
+    def gate(
+        self,
+        name: str,
+        /,
+        *,
+        ask: str,
+        shows: Sequence[Source[Any] | str],
+        choices: Sequence[GateChoice] | None = None,
+        on_reject: OnReject | None = None,
+        timeout: GateTimeout | None = None,
+        needs: Sequence[Source[Any] | str] = (),
+        description: str | None = None,
+    ) -> Step[..., Decision]:
+        """Declare a question to a person about what other steps made; steps that need it wait for the answer.
+
+        What is approved is what the `shows` hold at that moment; a change of it lets the gate ask again. The answer is
+        the step's value, a `Decision`. `on_reject` says which step is made again after a rejection, `timeout` what is
+        decided where nobody answers. The run meanwhile ends as `waiting`; `run.approve` and `run.reject` answer.
+        """
+        rejected = {key: _name(value) for key, value in (on_reject or {}).items()}
+        late = {**timeout, "after": duration(timeout["after"])} if timeout else None
+        asked = {"ask": ask, "shows": [_name(source) for source in shows]}
+        asked |= _given(choices=None if choices is None else list(choices))
+        asked |= _given(on_reject=rejected or None, timeout=late)
+        keys: dict[str, Any] = {"needs": needs, **_given(description=description)}
+        declared = _declaration(name, caller(), keys, {"gate": asked}, produces=_decision())
+        self.declarations.steps.append(declared)
+        return Step(self, declared)
 
     def chat(self, name: str, /, **keys: Any) -> Step[..., Any]:
         """Not available yet: a step that talks with the customer."""
@@ -626,6 +672,16 @@ class Pipeline(Declared):
 
 def _given(**keys: Any) -> dict[str, Any]:
     return {key: value for key, value in keys.items() if value is not None}
+
+
+def _name(source: Any) -> Any:
+    return source.name if isinstance(source, Source) else source
+
+
+def _decision() -> type[Decision]:
+    from orchestrator.decision import Decision
+
+    return Decision
 
 
 def _timed(keys: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ async def collect(walk: Walk) -> tuple[Dispatch, ...] | Collected:
     versions, force = snapshot.versions, first and dispatch.mode == "fresh"
     items = [NewItem(e.key, e.body, force or _is_stale(step, e, rows.get(e.key), versions)) for e in found.entries]
     claim = claim_of(seen, snapshot, now)
-    expanded = await store.expand(claim, step.kind, items, retry=first)
+    expanded = await store.expand(claim, "llm" if step.kind == "llm" else "python", items, retry=first)
     if expanded is None:
         raise Fenced
     if expanded.open or first:

@@ -21,6 +21,7 @@ from orchestrator.clock import Clock, SystemClock
 from orchestrator.contracts.schemas import parse_json
 from orchestrator.errors import BudgetExceeded, OrchError, StoreError, UsageError
 from orchestrator.fan_out import collector
+from orchestrator.gates import answer, answer_due, look_at
 from orchestrator.graph import Graph, StepNode, downstream
 from orchestrator.ids import canonical_json
 from orchestrator.inputs import check_inputs
@@ -28,7 +29,7 @@ from orchestrator.output import too_large
 from orchestrator.project import Project
 from orchestrator.providers.registry import Providers
 from orchestrator.settings import Settings
-from orchestrator.spec import SENSITIVITY_RANK
+from orchestrator.spec import SENSITIVITY_RANK, Decided
 from orchestrator.staleness import stale_reasons
 from orchestrator.step import Services, check_models, error_record, run_step
 from orchestrator.store import open_store
@@ -49,6 +50,7 @@ from orchestrator.values import (
 )
 
 HEARTBEAT_SECONDS = 10.0
+STOPPED = "stopped"
 LOOK_SECONDS = 1.0  # how long an answer given elsewhere may wait for the loop to see it
 
 
@@ -204,10 +206,11 @@ async def resume_run(
     if cap_usd is not None:
         await services.store.set_cap(run.id, cap_usd)
     plan = AdoptPlan(tuple(_new_steps(graph)), graph.digest, _spec_json(graph))
-    for call_id, answer in (tools or {}).items():
-        await _decide(services, run, call_id, answer)
+    for call_id, said in (tools or {}).items():
+        await _decide(services, run, call_id, said)
     for step, keep in (settle or {}).items():
         await services.store.settle(run.id, step, keep)
+    await answer_due(services, graph, run)
     dispatches = await services.store.adopt_run(run.id, services.worker, plan, take_over=take_over)
     return await _drive(services, graph, await services.store.run(run.id), dispatches, hosts)
 
@@ -281,6 +284,28 @@ async def refresh_run(
     return await _drive(services, graph, await services.store.run(run.id), dispatches, hosts)
 
 
+async def decide(
+    services: Services,
+    graph: Graph,
+    run: RunRow,
+    gate: str,
+    decision: Decided,
+    *,
+    comment: str = "",
+    at: str,
+    item: str | None = None,
+) -> RunRow:
+    """Answer a gate for what has the digest `at`, and go on with the run unless that has ended it or it is live
+    elsewhere. Raises UsageError where the gate does not wait, or shows something else by now."""
+    shown = await look_at(services, graph, run, gate, item)
+    by = services.settings.user
+    answered = await answer(services, graph, run, shown, decision, by=by, comment=comment, at=at)
+    with contextlib.suppress(RunBusy):
+        if not answered.ended:
+            return await resume_run(services, graph, await services.store.run(run.id))
+    return await services.store.run(run.id)
+
+
 def _keys(steps: Sequence[str], items: Sequence[StepRow]) -> list[tuple[str, str]]:
     return [*((name, "") for name in steps), *((row.name, row.item or "") for row in items)]
 
@@ -296,6 +321,10 @@ async def keep_step(
     step = graph.steps.get(name)
     if step is None:
         raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
+    if step.gate is not None:
+        raise UsageError(
+            f"{name} is a gate: only an answer opens it", hint="`orch refresh` lets it ask about what changed"
+        )
     node = collector(step) if step.for_each is not None and item is None else step
     seen = await snapshot_of(services.store, run.id, node, item)
     if seen.head is None:
@@ -317,6 +346,7 @@ async def rerun(services: Services, graph: Graph, run: RunRow, from_steps: Seque
     again = downstream(graph, from_steps) | set(from_steps)
     every = await services.store.steps(run.id)
     rows = {row.name: row for row in every if row.item is None}
+    again |= _ask_again(graph, every, again)
     shared = [_shared(step, rows.get(step.name), step.name in again) for step in _new_steps(graph)]
     steps = tuple(one for step in shared for one in (step, *_shared_items(step, every)))
     child, dispatches = await services.store.create_run(
@@ -365,6 +395,8 @@ async def edit_artifact(
     if item is None and isinstance(node, StepNode) and node.for_each is not None:
         hint = f"edit one of its items, {name}/KEY, or its list, {node.for_each.list_name}"
         raise UsageError(f"{name} is made for each entry of a list: it has no value of its own", hint=hint)
+    if isinstance(node, StepNode) and node.gate is not None:
+        raise UsageError(f"{name} is a gate: its decision is given, not written", hint="orch approve, or orch reject")
     contract = node.contract
     try:
         data = contract.normalise(value)
@@ -502,6 +534,7 @@ async def _collect(services: Services, graph: Graph, run: RunRow, progress: _Pro
     try:
         task = await asyncio.wait_for(progress.ended.get(), LOOK_SECONDS if progress.waits else None)
     except TimeoutError:
+        await answer_due(services, graph, run)
         _begin(services, graph, run, await services.store.ready(run.id, services.worker), progress)
         return
     lane = progress.lane(graph, progress.tasks.pop(task))
@@ -554,7 +587,11 @@ async def _finish(services: Services, run: RunRow) -> RunRow:
 
 
 def outcome(steps: Sequence[StepState], budget: BudgetExceeded | None) -> tuple[RunStatus, ErrorRecord | None]:
-    """What a run has come to when nothing of it is ready any more; a failure outranks a wait, a wait a pause."""
+    """What a run has come to when nothing of it is ready any more; a person's stop outranks a failure, a failure a
+    wait, a wait a pause."""
+    stopped = [step.error for step in steps if step.status == "cancelled" and step.error]
+    if any(error.code == STOPPED for error in stopped):
+        return "cancelled", next(error for error in stopped if error.code == STOPPED)
     collected = {step.name for step in steps if step.item is None and step.status == "succeeded"}
     steps = [step for step in steps if step.item is None or step.name not in collected]
     failed = [step for step in steps if step.status == "failed"]
@@ -612,6 +649,21 @@ def _shared_items(step: NewStep, rows: Sequence[StepRow]) -> list[NewStep]:
         for row in rows
         if step.kind == "map" and step.head and row.name == step.name and row.head and row.item in there
     ]
+
+
+def _ask_again(graph: Graph, every: Sequence[StepRow], again: Collection[str]) -> set[str]:
+    """The gates whose answer a child run cannot share, because it is none or not for what stands now (S15), and all
+    that waits for them."""
+    stale, asking = stale_reasons(graph, every), set()
+    rows = {row.name: row for row in every if row.item is None}
+    for node in graph.steps.values():
+        row = rows.get(node.name)
+        if node.gate is None or node.name in again or row is None:
+            continue
+        opened = row.decision == "approve" or (row.decision == "reject" and node.gate.then == "go_on")
+        if not opened or row.status != "succeeded" or node.name in stale:
+            asking.add(node.name)
+    return asking | downstream(graph, asking)
 
 
 def _shared(step: NewStep, row: StepRow | None, again: bool) -> NewStep:

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from orchestrator.contracts import Contract
 from orchestrator.errors import Diagnostic, Place
 from orchestrator.expressions import Expression
-from orchestrator.spec import MISSING, STALE_ON, ConversationSpec, Effort, ManifestKind, PipelineSpec, StepSpec
+from orchestrator.spec import (
+    MISSING,
+    STALE_ON,
+    AfterReject,
+    ConversationSpec,
+    Effort,
+    GateChoice,
+    ManifestKind,
+    OnTimeout,
+    PipelineSpec,
+    StepSpec,
+)
 from orchestrator.tools import Tool
 
 if TYPE_CHECKING:
@@ -84,7 +95,7 @@ class Read:
 
     A read of a step with `for_each` takes `each` of its items, or in a step joined with it the `sibling` under the same
     key; `entry` is the entry of a list that an item is made for: it is called by its own name, and `of` is the step or
-    input that holds the list.
+    input that holds the list. `approvers` are the gates that must have approved the very version that is read.
     """
 
     name: str
@@ -96,11 +107,28 @@ class Read:
     default: Any = MISSING
     takes: Literal["one", "each", "sibling"] = "one"
     of: str = ""
+    approvers: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:
         """The step or input it comes from."""
         return self.of or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What a person is asked about the step's reads, and what their answer leads to. `reviews` is the step whose
+    `review: required` made the gate. `timeout` is in seconds, None = it waits for ever."""
+
+    ask: str
+    choices: tuple[GateChoice, ...]
+    redo: str | None
+    mode: Literal["follow_up", "fresh"]
+    max_rounds: int
+    then: AfterReject
+    timeout: float | None = None
+    on_timeout: OnTimeout = "wait"
+    reviews: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +177,14 @@ class StepNode:
     `parents` are the steps it waits for (reads and needs, inputs excluded); `digest` covers its definition only, with
     template, contract, code and model as separate entries of the manifest. `templates` are those that a Python body
     names in its text, by name; `questions` is how often that text asks, at least once. `stale_on` are the entries of
-    its manifest that make it stale when they change.
+    its manifest that make it stale when they change. `gate` is what a step of kind gate asks a person; its reads are
+    what it shows.
 
     With `for_each` it is what each item is made by: contract, reads and task are an item's.
     """
 
     name: str
-    kind: Literal["llm", "python"]
+    kind: Literal["llm", "python", "gate"]
     order: int
     spec: StepSpec
     contract: Contract
@@ -178,6 +207,7 @@ class StepNode:
     when: Expression | None = None
     stale_on: frozenset[ManifestKind] = frozenset(STALE_ON)
     for_each: ForEach | None = None
+    gate: Gate | None = None
 
     @property
     def asks(self) -> bool:

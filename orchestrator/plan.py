@@ -90,7 +90,9 @@ async def plan_new(services: Services, graph: Graph, inputs: Mapping[str, Any]) 
     refused = _refusals(services, graph, {})
     counts = {s.name: _listed(s, given) for s in graph.steps.values()}
     steps = [
-        _planned(services.prices, s, sizes, "run", refused.get(s.name, ()), counts[s.name])
+        _planned(
+            services.prices, s, sizes, "ask" if s.gate is not None else "run", refused.get(s.name, ()), counts[s.name]
+        )
         for s in graph.steps.values()
     ]
     return _plan(graph, steps, hosts)
@@ -107,7 +109,10 @@ async def plan_run(services: Services, graph: Graph, run: RunRow, *, again: Coll
         found[name] = Difference((*found.get(name, Difference()).stale, "asked for"))
     sizes = {name: -(-row.head.size * 2 // 7) for name, row in rows.items() if row.head}
     below = downstream(graph, [name for name, difference in found.items() if difference.stale])
-    actions = {name: _action(rows.get(name), found.get(name, Difference()), name in below) for name in graph.steps}
+    actions = {
+        name: _action(rows.get(name), found.get(name, Difference()), name in below, step.gate is not None)
+        for name, step in graph.steps.items()
+    }
     kept = {name for name in graph.rank if name in graph.inputs or actions[name][0] == "reuse"}
     heads = {name: row.head.sensitivity for name, row in rows.items() if row.head and name in kept}
     refused = _refusals(services, graph, heads)
@@ -158,9 +163,11 @@ async def _conversations_cut(services: Services, run: RunRow, steps: Sequence[St
     return {step.name: by_limits[step.conversation] for step in steps if step.conversation in by_limits}
 
 
-def _action(row: StepRow | None, difference: Difference, below: bool) -> tuple[Action, tuple[str, ...]]:
+def _action(row: StepRow | None, difference: Difference, below: bool, gate: bool) -> tuple[Action, tuple[str, ...]]:
     if row is not None and row.status == "waiting":
         return "ask", (row.error.message,) if row.error else ()
+    if gate and (row is None or row.head is None or row.decision == "stop" or difference.stale):
+        return "ask", difference.stale
     if row is None or (row.head is None and row.status != "skipped"):
         return "run", (row.error.message,) if row is not None and row.error else ()
     if difference.stale:
@@ -304,6 +311,8 @@ async def render_step(
             f"{name} cannot be rendered: its Python body decides what it asks, its first question too, when it runs",
             hint=hint,
         )
+    if step.gate is not None:
+        raise UsageError(f"{name} is a gate: it asks a person and sends nothing", hint="orch show shows what it asks")
     if step.model is None or not step.asks:
         raise UsageError(f"{name} is a Python step: it sends nothing", hint="orch show shows its value")
     if (step.for_each is not None) != (item is not None):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.errors import StepFailed, UsageError
 from orchestrator.python.declarations import Source
+from orchestrator.spec import Decided
 from orchestrator.trace.events import RunEvent, typed
 from orchestrator.values import Artifact, Event, RunRow, RunStatus, StepRow
 
@@ -99,6 +100,32 @@ class Run:
 
         return self._further(work)
 
+    def approve(self, gate: Source[Any] | str, comment: str = "") -> Run:
+        """Approve what a gate shows, as this handle has seen it, and go on with the run; see `orch approve`.
+
+        Gives another handle on the same run, as `revise` does. That raises UsageError where the gate does not wait, or
+        shows something else by now: then nothing is decided.
+        """
+        return self._decided(gate, "approve", comment)
+
+    def reject(self, gate: Source[Any] | str, comment: str, *, stop: bool = False) -> Run:
+        """Reject what a gate shows, as this handle has seen it: what is not good enough is made again, and the gate
+        asks again. `stop` ends the run instead. Raises as `approve` does."""
+        return self._decided(gate, "stop" if stop else "reject", comment)
+
+    def _decided(self, gate: Source[Any] | str, decision: Decided, comment: str) -> Run:
+        from orchestrator.engine import decide
+
+        outcome = self._outcome()
+        name = gate if isinstance(gate, str) else gate.name
+        at = _digest(outcome, name)
+
+        async def work(services: Services, graph: Graph) -> RunRow:
+            run = await services.store.run(outcome.row.id)
+            return await decide(services, graph, run, name, decision, comment=comment, at=at)
+
+        return self._further(work)
+
     def _outcome(self) -> Outcome:
         if not self._task.done():
             raise UsageError("this run has not ended", hint="await it first: run = await p.start(…)")
@@ -162,6 +189,21 @@ class Run:
         items: Any = {key: value(outcome.artifacts[f"{source.name}/{key}"]) for key in found.version.field_hashes}
         each: R = items
         return each
+
+
+def _digest(outcome: Outcome, name: str) -> str:
+    """The digest of what a gate shows in this outcome. Raises UsageError where the pipeline has no such gate."""
+    from orchestrator.gates import gate_node
+    from orchestrator.store.records import shown_digest
+
+    node = gate_node(outcome.graph, name)
+    found = outcome.artifacts
+    seen = {read.name: found[read.name] for read in node.reads if read.name in found}
+    each = [read.name for read in node.reads if read.takes == "each" and read.name in found]
+    labels = [f"{one}/{key}" for one in each for key in found[one].version.field_hashes]
+    seen |= {label: found[label] for label in labels if label in found}
+    hashes = {source: artifact.version.sha256 for source, artifact in seen.items()}
+    return shown_digest(outcome.steps[node.name].attempt_id or "", hashes)
 
 
 def _missing(outcome: Outcome, name: str) -> Exception:

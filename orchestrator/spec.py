@@ -21,6 +21,10 @@ Sensitivity = Literal["public", "internal", "confidential", "secret"]
 SENSITIVITY_RANK: Final[Mapping[str, int]] = {"public": 0, "internal": 1, "confidential": 2, "secret": 3}
 ManifestKind = Literal["definition", "template", "contract", "read", "label", "tools", "code", "model"]
 STALE_ON: Final[tuple[ManifestKind, ...]] = ("read", "label", "contract")
+Decided = Literal["approve", "reject", "stop"]
+GateChoice = Literal["approve", "edit", "reject", "stop"]
+OnTimeout = Literal["approve", "reject", "stop", "wait"]
+AfterReject = Literal["pause", "fail", "go_on"]
 SCALAR_INPUTS: Final = frozenset({"string", "integer", "number", "boolean"})
 TEXT_SCHEMAS: Final = frozenset({"text", "markdown", "file"})
 
@@ -79,11 +83,15 @@ class ContractSpec(Strict):
 
 
 class ReadSpec(Strict):
-    """One declared read: a step or input by name, optionally some top-level fields only, with a guard of its own."""
+    """One declared read: a step or input by name, optionally some top-level fields only, with a guard of its own.
+
+    `require: approved` takes no version that the gates which show it have not approved.
+    """
 
     read: str
     fields: tuple[str, ...] | None = None
     guard: str | None = None
+    require: Literal["current", "approved"] = "current"
     default: Any = MISSING
 
 
@@ -165,6 +173,32 @@ class ForEachSpec(Strict):
         return self.same or (self.in_.partition(".")[0] if self.in_ else None)
 
 
+class OnRejectSpec(Strict):
+    """What a rejection leads to: `redo` is made again, at most `max_rounds` times; where nothing is redone, `then`."""
+
+    redo: str | None = None
+    mode: Literal["follow_up", "fresh"] = "follow_up"
+    max_rounds: int = Field(default=3, ge=1, le=100)
+    then: AfterReject = "pause"
+
+
+class GateTimeoutSpec(Strict):
+    """What happens at a gate that nobody has answered for so long."""
+
+    after: Seconds
+    then: OnTimeout
+
+
+class GateSpec(Strict):
+    """A question to a person about what other steps made. The answer is the step's artifact (contract `decision`)."""
+
+    ask: str
+    shows: tuple[str, ...]
+    choices: tuple[GateChoice, ...] = ("approve", "edit", "reject", "stop")
+    on_reject: OnRejectSpec = OnRejectSpec()
+    timeout: GateTimeoutSpec | None = None
+
+
 class StepSpec(Strict):
     """One step: it makes one artifact, named like the step, under the contract `produces`; with `for_each` one for each
     entry of a list."""
@@ -174,6 +208,7 @@ class StepSpec(Strict):
     template: str | None = None
     prompt: str | None = None
     python: str | None = None
+    gate: GateSpec | None = None
     reads: tuple[ReadSpec, ...] = ()
     needs: tuple[str, ...] = ()
     for_each: ForEachSpec | None = None
@@ -190,6 +225,8 @@ class StepSpec(Strict):
     call_timeout: Seconds | None = None
     stale_on: tuple[ManifestKind, ...] | None = None
     when: str | None = None
+    review: Literal["required"] | None = None
+    ungated: str | None = None
 
     @property
     def above(self) -> tuple[str, ...]:

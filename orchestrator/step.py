@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from orchestrator.bodies.asking import (
     AtOnce,
@@ -26,6 +26,7 @@ from orchestrator.bodies.asking import (
     dropped_note,
     manifest_now,
     output_format,
+    pass_by,
     policy_of,
     restart,
     sources,
@@ -40,6 +41,7 @@ from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, StepFail
 from orchestrator.expressions import ExpressionError
 from orchestrator.facts import FactsResult, check_facts
 from orchestrator.fan_out import collector
+from orchestrator.gates import gate_step
 from orchestrator.graph import Graph, StepNode
 from orchestrator.moves import count_reasks
 from orchestrator.output import run_checks, schema_faults, too_large
@@ -78,6 +80,8 @@ async def run_step(services: Services, graph: Graph, run: RunRow, dispatch: Disp
                 return await _collector_step(walk)
             if walk.step.kind == "llm":
                 return await _model_step(walk)
+            if walk.step.kind == "gate":
+                return await gate_step(walk)
             return await (_body_step(walk) if walk.step.asks else _python_step(walk))
     except Fenced:
         return ()
@@ -148,22 +152,11 @@ def _wanted(step: StepNode, snapshot: Snapshot) -> bool:
 
 async def _skip(walk: Walk, claim: Claim) -> tuple[Dispatch, ...]:
     assert walk.step.when is not None
-    return await _pass_by(walk, claim, "skipped", {"reason": f"when {walk.step.when.text} is false"})
+    return await pass_by(walk, claim, "skipped", {"reason": f"when {walk.step.when.text} is false"})
 
 
 async def _keep(walk: Walk, claim: Claim, version: int) -> tuple[Dispatch, ...]:
-    return await _pass_by(walk, claim, "kept", {"version": version})
-
-
-async def _pass_by(
-    walk: Walk, claim: Claim, state: Literal["kept", "skipped"], told: Mapping[str, Any]
-) -> tuple[Dispatch, ...]:
-    claim = replace(claim, events=(Event(f"step.{state}", data=told),))
-    ready = await walk.services.store.pass_by(claim, state, AtOnce(walk.graph, walk.services.worker))
-    if ready is None:
-        raise Fenced
-    walk.emit(f"step.{state}", **told)
-    return ready
+    return await pass_by(walk, claim, "kept", {"version": version})
 
 
 async def _collector_step(walk: Walk) -> tuple[Dispatch, ...]:

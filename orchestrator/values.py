@@ -601,12 +601,13 @@ class StepRow:
     `stale`: an input moved while it ran (S06); `defaulted`: an input that was left at its declared default. `accepted`:
     the manifests its head rests on, the newest first: that of a person's word on it, that of the attempt that made it.
     A step with items is a row of kind `map`, and so many rows with an `item`; `entry` is the hash of the list's entry
-    that an item is made for. An item that the list does not have any more is of kind `retired`.
+    that an item is made for. An item that the list does not have any more is of kind `retired`. `decision` is what was
+    answered at a gate, as far as its value rests on that.
     """
 
     name: str
     item: str | None
-    kind: Literal["input", "llm", "python", "map", "retired"]
+    kind: Literal["input", "llm", "python", "map", "gate", "retired"]
     order: int
     status: StepStatus
     attempt: int
@@ -626,6 +627,7 @@ class StepRow:
     defaulted: bool = False
     accepted: tuple[Manifest, ...] = ()
     entry: str | None = None
+    decision: str = ""
 
     @property
     def label(self) -> str:

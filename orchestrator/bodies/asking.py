@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, Literal, NoReturn, TypeVar
 
 from orchestrator.chain import Endpoints, Policy, Verdict
 from orchestrator.clock import Clock
@@ -58,7 +58,10 @@ RENDER_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What the effects need, built once per command by `engine.open_services`."""
+    """What the effects need, built once per command by `engine.open_services`.
+
+    `approver` is who approves each gate as soon as it is reached, as it stands (`--yes`); None: gates wait.
+    """
 
     project: Project
     settings: Settings
@@ -69,6 +72,7 @@ class Services:
     listener: Callable[[Event], None]
     worker: str
     endpoints: Endpoints = field(default_factory=Endpoints)
+    approver: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,28 @@ class Walk:
 
 async def take_snapshot(walk: Walk) -> Snapshot:
     redone_by = walk.dispatch.attempt_id if walk.dispatch.mode else None
-    return await snapshot_of(walk.services.store, walk.run.id, walk.step, walk.dispatch.item, redone_by)
+    seen = await snapshot_of(walk.services.store, walk.run.id, walk.step, walk.dispatch.item, redone_by)
+    await _check_approvals(walk, seen)
+    return seen
+
+
+async def _check_approvals(walk: Walk, seen: Snapshot) -> None:
+    """What is read must be what was approved, to the byte. Raises StepFailed where an edit came in between."""
+    reads = [read for read in walk.step.reads if read.approvers]
+    gates = {gate for read in reads for gate in read.approvers}
+    approved = await walk.services.store.approved(walk.run.id, sorted(gates)) if gates else {}
+    for read in reads:
+        found = seen.artifacts.get(read.name)
+        items = {f"{read.name}/{key}": one for key, one in seen.items.get(read.name, {}).items()}
+        held = {**({read.name: found} if found else {}), **items}
+        for gate in read.approvers:
+            if not held or any(approved[gate].get(name) != one.version.sha256 for name, one in held.items()):
+                raise StepFailed(
+                    f"{walk.step.name} reads {read.name} as approved, and {gate} has not approved what it holds now",
+                    hint=f"`orch resume {walk.run.number}` lets {gate} ask about it",
+                    code="not_approved",
+                    place=read.place,
+                )
 
 
 async def snapshot_of(
@@ -163,9 +188,9 @@ class AtOnce:
 
     def reads(self, step: str) -> Sequence[str] | None:
         node = self.graph.steps.get(step)
-        if node is None or node.asks or node.when or node.for_each is not None:
+        if node is None or node.asks or node.when or node.for_each is not None or node.kind == "gate":
             return None
-        return addresses(node, None)
+        return None if any(read.approvers for read in node.reads) else addresses(node, None)
 
     def claim(self, dispatch: Dispatch, snapshot: Snapshot) -> Claim:
         node = self.graph.steps[dispatch.step]
@@ -195,6 +220,19 @@ def _read_record(
     name: str, item: str | None, fields: tuple[str, ...] | None, version: ArtifactVersion | None, value: str
 ) -> ReadRecord:
     return ReadRecord(name, version.id if version else None, version.version if version else None, fields, value, item)
+
+
+async def pass_by(
+    walk: Walk, claim: Claim, state: Literal["kept", "skipped"], told: Mapping[str, Any]
+) -> tuple[Dispatch, ...]:
+    """End an attempt with nothing made, and say why. Raises Fenced where it is not ours any more."""
+    event = Event(f"step.{state}", data=told)
+    claim = replace(claim, events=(event,))
+    ready = await walk.services.store.pass_by(claim, state, AtOnce(walk.graph, walk.services.worker))
+    if ready is None:
+        raise Fenced
+    walk.emit(event.kind, **told)
+    return ready
 
 
 async def begin(walk: Walk, claim: Claim) -> None:

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from orchestrator.building.gates import Gates, check_approvals, check_redone, review_node, warn_ungated
 from orchestrator.building.models import Models, Unset
 from orchestrator.contracts import Contract, build_contract, contract_input, input_contract
+from orchestrator.contracts.decision import decision_contract
 from orchestrator.diagnostics import ordered
 from orchestrator.errors import Diagnostic, InvalidProject, Place
 from orchestrator.faults import nearest
-from orchestrator.graph import ForEach, Graph, InputNode, StepNode, cycles, topological
+from orchestrator.graph import ForEach, Gate, Graph, InputNode, StepNode, cycles, topological
 from orchestrator.ids import digest, variable
 from orchestrator.loading import Loaded, load_contract, load_pipeline
 from orchestrator.project import OutsideProject, Project
@@ -77,7 +79,9 @@ class Building:
         self.contracts: dict[str, Contract | None] = {}
         self.inputs: dict[str, InputNode] = {}
         self.steps: dict[str, StepNode] = {}
-        self._kinds = {**dict.fromkeys(spec.inputs, "input"), **dict.fromkeys(spec.steps, "step")}
+        self.gates = Gates(spec)
+        steps = [*spec.steps, *self.gates.reviews.values()]
+        self._kinds = {**dict.fromkeys(spec.inputs, "input"), **dict.fromkeys(steps, "step")}
         self._fan_outs: dict[str, ForEach | None] = {}
 
     def graph(self) -> Graph | None:
@@ -91,10 +95,16 @@ class Building:
             node = StepBuilding(self, name, step).node()
             if node is not None:
                 self.steps[name] = node
+            if node is not None and name in self.gates.reviews:
+                self.steps[self.gates.reviews[name]] = review_node(self, node)
+        check_redone(self, self.steps)
+        check_approvals(self)
         self.models.check_all()
         order = self._order()
         outputs = self._outputs()
         self._warn_unused(outputs)
+        if not self.loaded.dropped:
+            warn_ungated(self, outputs)
         if any(d.level == "error" for d in self.found):
             return None
         return _assemble(self, order, outputs)
@@ -163,7 +173,8 @@ class Building:
                     f"rename one of them; the input stands at {self.places.key('inputs', name)}",
                 )
         seen: dict[str, tuple[str, str]] = {}
-        for kind, names in (("inputs", self.spec.inputs), ("steps", self.spec.steps)):
+        steps = [*self.spec.steps, *self.gates.reviews.values()]
+        for kind, names in (("inputs", list(self.spec.inputs)), ("steps", steps)):
             for name in names:
                 before, where = seen.setdefault(variable(name), (name, kind))
                 if before != name:
@@ -181,6 +192,16 @@ class Building:
         if name not in self.contracts:
             self.contracts[name] = self._load_contract(name)
         return self.contracts[name]
+
+    def source_contract(self, name: str, kind: str) -> Contract | None:
+        """What a step or input holds; None where that is faulty (reported)."""
+        if kind == "input":
+            node = self.inputs.get(name)
+            return node.contract if node is not None else None
+        step = self.spec.steps.get(name)
+        if step is None or step.gate is not None:
+            return decision_contract()
+        return self.contract(step.produces or name)
 
     def contract_names(self) -> list[str]:
         return sorted({*self.spec.artifacts, *self.project.shelf_names("artifacts")})
@@ -250,15 +271,8 @@ class Building:
 
     # --- the whole
 
-    def _parents(self) -> dict[str, list[str]]:
-        """For each step, the steps it waits for, itself left out."""
-        parents: dict[str, list[str]] = {}
-        for name, step in self.spec.steps.items():
-            parents[name] = [p for p in step.above if p in self.spec.steps and p != name]
-        return parents
-
     def _order(self) -> tuple[str, ...]:
-        parents = self._parents()
+        parents = self.gates.parents
         for cycle in cycles(parents):
             way = " → ".join([*cycle, cycle[0]])
             self.error(
@@ -270,7 +284,7 @@ class Building:
         return topological(parents)
 
     def _outputs(self) -> tuple[str, ...]:
-        """The declared outputs; without any, the steps that no other step waits for."""
+        """The declared outputs; without any, the steps that no other step waits for, gates aside."""
         for at, name in enumerate(self.spec.outputs):
             place = self.of("outputs", at)
             if name in self.spec.outputs[:at]:
@@ -279,21 +293,23 @@ class Building:
                 self.unknown("outputs names", name, place)
         if self.spec.outputs or self.damaged("outputs"):
             return self.spec.outputs
-        awaited = {parent for above in self._parents().values() for parent in above}
-        return tuple(name for name in self.spec.steps if name not in awaited)
+        gates = self.gates.shows
+        awaited = {parent for name in self.spec.steps if name not in gates for parent in self.gates.awaited(name)}
+        return tuple(name for name in self.spec.steps if name not in awaited and name not in gates)
 
     def _warn_unused(self, outputs: tuple[str, ...]) -> None:
         if self.loaded.dropped:
             return  # what was left out may be what uses it
         read = {r.read for step in self.spec.steps.values() for r in step.reads}
         read |= {step.for_each.source for step in self.spec.steps.values() if step.for_each and step.for_each.source}
+        read |= {name for shown in self.gates.shows.values() for name in shown}
         needed = {name for step in self.spec.steps.values() for name in step.needs}
         for name in self.spec.inputs:
             if name not in read and name not in outputs:
                 place = self.places.key("inputs", name)
                 self.error("P250", f"no step reads the input {name}", place, "read it, or leave it out", warn=True)
         for name in self.spec.steps:
-            if name not in read | needed and name not in outputs:
+            if name not in read | needed and name not in outputs and name not in self.gates.shows:
                 place = self.places.key("steps", name)
                 self.error(
                     "P251",
@@ -359,8 +375,16 @@ def _digested(
             [[tool.spec.name, tool.sha] for tool in step.tools],
             [[c.label, c.message, c.function.sha if c.function else None] for c in step.checks],
             [model.provider, model.model, model.effort, model.max_output_tokens] if model else None,
-            [[r.name, list(r.fields) if r.fields is not None else None, r.guard] for r in step.reads],
+            [[r.name, list(r.fields) if r.fields is not None else None, r.guard, *r.approvers] for r in step.reads],
             step.spec.for_each.model_dump(mode="json") if step.spec.for_each else None,
             list(step.parents),
             [step.reasks, step.timeout, step.call_timeout],
+            _policy(step.gate),
         ]
+
+
+def _policy(gate: Gate | None) -> list[Any] | None:
+    """What follows from a gate's answers; what it asks is in its step's digest."""
+    if gate is None:
+        return None
+    return [gate.redo, gate.mode, gate.max_rounds, gate.then, gate.timeout, gate.on_timeout]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from orchestrator.contracts import Contract, schemas
 from orchestrator.expressions import Expression, ExpressionError, dashed_name, parse
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from orchestrator.building.steps import StepBuilding
 
 _KEY_TYPES: Final = frozenset({"string", "integer"})
+
+
+def takes(building: Building, reader: str, source: str) -> Literal["one", "each", "sibling"]:
+    """What a step takes of another that it reads: its value, all of its items, or the one of the same key."""
+    theirs = family(building, source)
+    if theirs is None:
+        return "one"
+    return "sibling" if theirs == family(building, reader) else "each"
 
 
 def family(building: Building, name: str) -> str | None:
@@ -43,7 +51,7 @@ def reads_of(step: StepBuilding, for_each: ForEach, declared: Sequence[Read]) ->
     reads = list(declared)
     same = for_each.same
     if same is not None and same not in {read.name for read in declared}:
-        contract = step.source_contract(same, "step")
+        contract = step.building.source_contract(same, "step")
         if contract is not None:
             reads.append(Read(same, "step", contract, None, None, for_each.place, takes="sibling"))
     return (*reads, Read(for_each.item, "entry", for_each.entry, None, None, for_each.place, of=for_each.source))
@@ -103,7 +111,7 @@ class _FanOut:
             hint = f"write same: {source}, to go on with its entries"
             self._error("P260", f"{source} is made for each entry of a list, it is no list itself", "in", hint)
             return None
-        whole = self.step.source_contract(source, kind)
+        whole = self.step.building.source_contract(source, kind)
         if whole is None:
             return None
         path = tuple(part for part in rest.split(".") if part)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from orchestrator.bodies.scan import AskCall, asks_in
 from orchestrator.building import fan_out
 from orchestrator.building.conditions import check_defaults, when_of
+from orchestrator.building.gates import gate_node
 from orchestrator.building.names import by_variable
 from orchestrator.building.repeats import repeat_of
 from orchestrator.building.template_names import template_faults
@@ -29,7 +30,7 @@ from orchestrator.tools import Tool, ToolFault, build_tool
 if TYPE_CHECKING:
     from orchestrator.building import Building
 
-TASKS: Final = ("template", "prompt", "python")
+TASKS: Final = ("template", "prompt", "python", "gate")
 _OTHER_KINDS: Final = ("gate", "uses")  # where one of these is faulty, task and contract are not missed
 # Keys that say something about calls to a model, which a Python step does not make.
 MODEL_KEYS: Final = ("tools", "conversation", "model", "effort", "max_output_tokens", "reasks", "call_timeout")
@@ -44,6 +45,10 @@ class StepBuilding:
 
     def node(self) -> StepNode | None:
         """The node, without its order; None if any part that it needs is missing (and reported)."""
+        if self.spec.gate is not None:
+            self._check_needs()
+            self._check_task(None)
+            return gate_node(self.building, self.name, self.spec, self.spec.gate)
         for_each = self.building.for_each(self.name)
         reads = self._reads()
         reads = fan_out.reads_of(self, for_each, reads) if for_each is not None else reads
@@ -73,7 +78,7 @@ class StepBuilding:
             spec=spec,
             contract=contract,
             reads=reads,
-            parents=self._parents(),
+            parents=self.building.gates.parents[self.name],
             template=template,
             function=function,
             tools=tools,
@@ -122,9 +127,6 @@ class StepBuilding:
 
     def _damaged(self, *path: str | int) -> bool:
         return self.building.damaged("steps", self.name, *path)
-
-    def _parents(self) -> tuple[str, ...]:
-        return tuple(p for p in self.spec.above if p in self.building.spec.steps and p != self.name)
 
     def _names(self) -> list[str]:
         """The names of all that it reads, as functions get them."""
@@ -206,26 +208,24 @@ class StepBuilding:
         if kind is None:
             self.building.unknown(f"step {self.name} reads", spec.read, place)
             return None
-        contract = self.source_contract(spec.read, kind)
+        contract = self.building.source_contract(spec.read, kind)
         if contract is None:
             return None
         self._check_fields(spec, contract, at)
-        takes = self._takes(spec.read)
+        takes = fan_out.takes(self.building, self.name, spec.read)
         self._check_read_default(spec, contract, at, takes == "each")
-        known: Literal["step", "input"] = "step" if kind == "step" else "input"
-        return Read(spec.read, known, contract, spec.fields, spec.guard, place, spec.default, takes)
-
-    def _takes(self, name: str) -> Literal["one", "each", "sibling"]:
-        theirs = fan_out.family(self.building, name)
-        if theirs is None:
-            return "one"
-        return "sibling" if theirs == fan_out.family(self.building, self.name) else "each"
-
-    def source_contract(self, name: str, kind: str) -> Contract | None:
-        if kind == "input":
-            node = self.building.inputs.get(name)
-            return node.contract if node is not None else None
-        return self.building.contract(self.building.spec.steps[name].produces or name)
+        approved = spec.require == "approved"
+        return Read(
+            name=spec.read,
+            kind="step" if kind == "step" else "input",
+            contract=contract,
+            fields=spec.fields,
+            guard=spec.guard,
+            place=place,
+            default=spec.default,
+            takes=takes,
+            approvers=self.building.gates.approvers(self.name, spec.read) if approved else (),
+        )
 
     def _check_fields(self, spec: ReadSpec, contract: Contract, at: int) -> None:
         if spec.fields is None:
@@ -277,7 +277,7 @@ class StepBuilding:
         given = [key for key in TASKS if getattr(self.spec, key) is not None]
         place = self.building.places.key("steps", self.name)
         if not given and not any(self._damaged(key) for key in (*TASKS, *_OTHER_KINDS)):
-            hint = "give it one of template: FILE, prompt: |, python: FILE.py:FUNCTION"
+            hint = "give it one of template: FILE, prompt: |, python: FILE.py:FUNCTION, gate:"
             self.error("P210", "it has no task", place, hint)
         elif len(given) > 1:
             self.error(

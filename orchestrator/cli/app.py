@@ -55,6 +55,11 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "revise": _entry("revise", "revise", "Have a finished step changed as you say: it goes on in its thread."),
     "refresh": _entry("refresh", "refresh", "Run what is stale again, in the same run."),
     "keep": _entry("refresh", "keep", "Accept a stale step's version as it is."),
+    "approve": _entry("gates", "approve", "Approve what a gate shows; the run then goes on."),
+    "reject": _entry(
+        "gates", "reject", "Reject what a gate shows, with a comment; what is not good enough is made again."
+    ),
+    "inbox": _entry("inbox", "inbox", "List what waits for a person, over all runs: gates, tools in doubt, conflicts."),
     "rerun": _entry("run", "rerun", "Run again from a step, as a new run that shares what is unchanged."),
     "compare": _entry(
         "compare", "compare", "Show what two runs, or two versions, differ in: inputs, values, prompts, model, cost."

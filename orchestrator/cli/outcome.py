@@ -112,7 +112,11 @@ def next_commands(state: State, run: RunRow, steps: Sequence[StepRow], redo: Seq
         look = [state.command(f"why {number}/{failed}")] if failed else []
         return [state.command(f"resume {number}"), *look, state.command(f"show {number}")]
     if run.status == "waiting":
-        return [state.command(f"show {number}")]
+        from orchestrator.cli.gates import gate_commands
+
+        asking = [step.label for step in steps if step.kind == "gate" and step.status == "waiting"]
+        answers = [line for name in asking for line in gate_commands(state, number, name)]
+        return [*answers, state.command(f"show {number}{f'/{asking[0]}' if asking else ''}")]
     last = steps[-1].label if steps else ""
     if redo:
         return [state.command(f"rerun {number}{''.join(f' --from {name}' for name in redo)}")]

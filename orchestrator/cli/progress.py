@@ -232,6 +232,12 @@ class Progress(AbstractContextManager["Progress"]):
         self._finish(event, self._line(event, "failed", *_why(event)))
 
     def _on_step_waiting(self, event: Event) -> None:
+        if event.data.get("code") == "gate":
+            from orchestrator.cli.gates import gate_commands
+
+            ways = gate_commands(self.state, self.state.run_number or 0, self._key(event))
+            self._finish(event, Line(self._key(event), "waiting", notes=(f"waits for you: {' | '.join(ways)}",)))
+            return
         self._finish(event, self._line(event, "waiting", *_why(event)))
 
     def _line(self, event: Event, status: str, *notes: str) -> Line:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Literal
 
@@ -49,7 +50,7 @@ events_option = click.option(
 @click.option("-m", "--message", help="The run's message, in the user's own words.")
 @click.option("--session", metavar="NAME", help="Go on with this conversation; default: a new one.")
 @click.option("--cap", metavar="USD", help="The most this run may cost; overrides the pipeline's budget.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask before the first paid call.")
+@click.option("--yes", "-y", is_flag=True, help="Ask nothing: send, and approve every gate as it stands.")
 @events_option
 def run(
     state: State,
@@ -81,7 +82,10 @@ def run(
 
 
 def start(desk: Desk, graph: Graph, options: RunOptions, *, ask: bool, hints: bool = True) -> int:
-    """Plan, ask where money is at stake and someone is there to answer, then run to the end."""
+    """Plan, ask where money is at stake and someone is there to answer, then run to the end.
+
+    Without `ask` nobody is asked at gates either: each is approved as it stands, by `--yes`.
+    """
     from orchestrator.engine import check_models, start_run
     from orchestrator.plan import plan_new
 
@@ -92,7 +96,7 @@ def start(desk: Desk, graph: Graph, options: RunOptions, *, ask: bool, hints: bo
         cap = options.cap_usd if options.cap_usd is not None else budget
         progress.announced = confirm(desk.state, plan, cap, ask=ask)
         progress.expect(plan.steps)
-        return await start_run(services, graph, options)
+        return await start_run(replace(services, approver=None if ask else "--yes"), graph, options)
 
     return carry_out(desk, graph, work, hints=hints)
 

@@ -158,6 +158,8 @@ def _line(
         notes.append(f"a draft (v{step.draft.version}) waits beside your edit: resume --settle {step.label}=head|draft")
     if step.error is not None:
         notes += [step.error.message, *([f"hint: {step.error.hint}"] if step.error.hint else [])]
+    if step.decision and step.status != "waiting":
+        notes.append(f"{step.decision} by {step.head.author if step.head else ''}")
     if step.status in ("pending", "running", "ready", "skipped", "cancelled"):
         notes.insert(0, "interrupted" if step.status == "running" and not live else step.status)
     return Line(
@@ -177,12 +179,38 @@ def _line(
 
 
 async def _show_step(desk: Desk, store: Store, run: RunRow, ref: StepRef) -> None:
-    artifact = await store.artifact(run.id, ref.step, ref.item, ref.version)
     graph = desk.known_graph(run)
+    if ref.version is None and not desk.state.json and await _show_gate(desk, store, run, ref, graph):
+        return
+    artifact = await store.artifact(run.id, ref.step, None, ref.version)
     if desk.state.json:
         print_document(await artifact_json(store, run, artifact, graph))
     else:
         _print_artifact(run, artifact, contract_of(graph, artifact), await _read_by(store, artifact), graph)
+
+
+async def _show_gate(desk: Desk, store: Store, run: RunRow, ref: StepRef, graph: Graph | None) -> bool:
+    """What a gate that waits asks about, if it is one."""
+    from rich.text import Text
+
+    from orchestrator.cli.gates import SHOWN_DIGITS, gate_commands, print_gate
+    from orchestrator.store.gates import NOT_WAITING
+
+    node = graph.steps.get(ref.step) if graph is not None else None
+    if node is None or node.gate is None:
+        return False
+    try:
+        seen = await store.shown(run.id, node.name, None, [read.name for read in node.reads])
+    except UsageError as error:
+        if error.code == NOT_WAITING:
+            return False
+        raise
+    out = console()
+    print_gate(out, run, node, seen, graph)
+    at = None if out.is_terminal else seen.digest[:SHOWN_DIGITS]
+    for line in gate_commands(desk.state, run.number, node.name, node.gate.choices, at):
+        put(out, Text(f"  {line}", style="dim"))
+    return True
 
 
 async def artifact_json(store: Store, run: RunRow, artifact: Artifact, graph: Graph | None) -> dict[str, Any]:

@@ -40,7 +40,15 @@ from orchestrator.spec import (
 if TYPE_CHECKING:
     from orchestrator.project import Project
 
-__all__ = ["Contract", "SchemaFault", "build_contract", "class_contract", "contract_input", "input_contract"]
+__all__ = [
+    "Contract",
+    "SchemaFault",
+    "build_contract",
+    "class_contract",
+    "contract_input",
+    "input_contract",
+    "model_contract",
+]
 
 Form = Literal["json", "text", "markdown", "file"]
 
@@ -360,6 +368,11 @@ def class_contract(cls: type[Any], place: Place) -> Contract:
         raise ValueError(f"{path} is {reason}")
     spec = ContractSpec.model_validate({**keys, "artifact": name, "schema": "text", "overflow": "fail"})
     return _contract(spec, loaded, place)
+
+
+def model_contract(spec: ContractSpec, model: type[BaseModel], place: Place) -> Contract:
+    """The contract of a model of our own; `spec` says the rest, its schema does not count."""
+    return _contract(spec, _model_schema(model.__name__, Found(model.__name__, "", model, {})), place)
 
 
 # --- inputs -----------------------------------------------------------------------------------------------------------

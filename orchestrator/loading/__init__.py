@@ -35,8 +35,11 @@ from orchestrator.spec import (
     DefaultsSpec,
     FeedbackSpec,
     ForEachSpec,
+    GateSpec,
+    GateTimeoutSpec,
     InputSpec,
     ModelSpec,
+    OnRejectSpec,
     PathKey,
     PipelineSpec,
     Places,
@@ -49,7 +52,7 @@ from orchestrator.yaml_nodes import Document, read_yaml
 __all__ = ["Loaded", "load_contract", "load_declared", "load_pipeline", "substitute_env"]
 
 # What a step does stands under one of these; giving one at a `uses:` replaces whichever the definition has.
-_TASK_KEYS: Final = frozenset({"template", "prompt", "python"})
+_TASK_KEYS: Final = frozenset({"template", "prompt", "python", "gate"})
 _NAMED: Final = frozenset({("steps",), ("inputs",), ("artifacts",), ("models",)})
 _WORD_LISTS: Final = ("needs", "tools", "stale_on")
 _AMOUNT: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
@@ -311,6 +314,9 @@ class _PipelineLoader:
             keys["repeat"] = self._repeat(keys["repeat"], (*path, "repeat"))
         if "for_each" in keys:
             keys |= {"for_each": self._for_each(keys.pop("for_each"), (*path, "for_each"))}
+        if "gate" in keys:
+            gate = self._gate(keys.pop("gate"), (*path, "gate"))
+            keys.update({} if gate is None else {"gate": gate})
         return reader.model(StepSpec, keys, path, "a step")
 
     def _entries(self, value: object, path: PathKey, read: Callable[[Any, PathKey], Any]) -> tuple[Any, ...]:
@@ -387,6 +393,27 @@ class _PipelineLoader:
         reader.report("P103", message, reader.place(*path), "Write `conversation: off`.")
         reader.drop(path)
         return ConversationSpec()
+
+    def _gate(self, value: Any, path: PathKey) -> GateSpec | None:
+        reader = self.reader
+        part = reader.mapping(value, path, "'gate'")
+        if part is None:
+            return None
+        keys = _guards(reader, reader.keys(part, path, GateSpec, "a gate"), path)
+        for key in ("shows", "choices"):
+            if key in keys:
+                keys[key] = reader.texts(keys[key], (*path, key), f"{key!r}")
+        for key, model in (("on_reject", OnRejectSpec), ("timeout", GateTimeoutSpec)):
+            if key in keys:
+                inner = self._gate_part(keys.pop(key), (*path, key), model)
+                keys.update({} if inner is None else {key: inner})
+        return reader.model(GateSpec, keys, path, "a gate")
+
+    def _gate_part(self, value: Any, path: PathKey, model: type[Any]) -> Any:
+        part = self.reader.mapping(value, path, f"{path[-1]!r}")
+        if part is None:
+            return None
+        return self.reader.model(model, self.reader.keys(part, path, model, f"{path[-1]!r}"), path, f"{path[-1]!r}")
 
     # --- step definitions ---
 
@@ -504,8 +531,8 @@ def _contract_name(reader: SpecReader, keys: Mapping[str, Any], path: PathKey, n
 
 
 def _guards(reader: SpecReader, keys: dict[str, Any], path: PathKey) -> dict[str, Any]:
-    """The keys with `about`, `guard`, `message` and `not_for` as texts that say something; faulty ones dropped."""
-    for key in ("about", "guard", "message"):
+    """The keys that are sentences for people or models as texts that say something; faulty ones dropped."""
+    for key in ("about", "ask", "guard", "message", "ungated"):
         if key in keys and reader.text(keys[key], (*path, key), f"{key!r}") is None:
             del keys[key]
     if "not_for" in keys:

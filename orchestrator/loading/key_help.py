@@ -39,7 +39,25 @@ READ: Final[Mapping[str, str]] = {
     "read": "The step or input that is read.",
     "fields": "Only these top-level fields of its value.",
     "guard": "What this reader must not use the value for, on top of the contract's not_for.",
+    "require": "current, or approved: only a version that each gate showing it ahead of this step has approved.",
     "default": "What is read where the step made nothing.",
+}
+GATE: Final[Mapping[str, str]] = {
+    "ask": "The question to the person.",
+    "shows": "The steps and inputs the question is about. What is approved is what they hold then.",
+    "choices": "What may be answered: approve, edit, reject, stop; left out, all of them.",
+    "on_reject": "What a rejection leads to; left out, the gate stays shut until it is approved.",
+    "timeout": "What happens where nobody answers.",
+}
+ON_REJECT: Final[Mapping[str, str]] = {
+    "redo": "The step that is made again, with the comment; then the gate asks again.",
+    "mode": "follow_up goes on in the step's conversation with its model, fresh begins a new one.",
+    "max_rounds": "How often it is made again at most.",
+    "then": "Where nothing is made again (any more): pause keeps the gate shut, fail, or go_on with the rejection.",
+}
+GATE_TIMEOUT: Final[Mapping[str, str]] = {
+    "after": "How long the gate waits for an answer: 30m, 2h, 3d.",
+    "then": "What is decided then: approve, reject, stop, or wait on.",
 }
 CHECK: Final[Mapping[str, str]] = {
     "expr": "An expression over the output's fields that must be true: len(points) > 0.",
@@ -85,7 +103,8 @@ STEP: Final[Mapping[str, str]] = {
     "template": "The task: a file of the shelf templates/.",
     "prompt": "The task, written here.",
     "python": "A function file.py:name that makes the value, without a model.",
-    "reads": "What the step is shown: names of steps and inputs, or {read, fields, guard, default}.",
+    "gate": "A question to a person; the steps that need this one wait for the answer.",
+    "reads": "What the step is shown: names of steps and inputs, or {read, fields, guard, require, default}.",
     "for_each": "Do the step once for each entry of a list: {item, in, key, where, …}.",
     "needs": "Steps that must be done first, without being read.",
     "produces": "The name of the step's contract; left out, the step's own name.",
@@ -101,6 +120,8 @@ STEP: Final[Mapping[str, str]] = {
     "timeout": "How long the step may run in all, resumes included and waits left out: 30s, 10m, 2h.",
     "call_timeout": "How long one request may take: 30s, 10m.",
     "stale_on": "What makes a result stale: any of read, label, contract, definition, template, code, tools, model.",
+    "review": "required: a person approves what the step made before any other step reads it.",
+    "ungated": "Why this output needs no gate, where the pipeline has some.",
 }
 FOR_EACH: Final[Mapping[str, str]] = {
     "item": "What one entry is called, where templates, functions and prompts name it; left out, item.",
@@ -119,6 +140,9 @@ KEY_HELP: Final[Mapping[str, Mapping[str, str]]] = {
     "InputSpec": INPUT,
     "ContractSpec": CONTRACT,
     "ReadSpec": READ,
+    "GateSpec": GATE,
+    "OnRejectSpec": ON_REJECT,
+    "GateTimeoutSpec": GATE_TIMEOUT,
     "CheckSpec": CHECK,
     "ConversationSpec": CONVERSATION,
     "RepeatSpec": REPEAT,

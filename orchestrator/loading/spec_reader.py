@@ -28,8 +28,8 @@ LATER: Final[Mapping[type[Strict], frozenset[str]]] = {
     PipelineSpec: frozenset({"memory"}),
     ContractSpec: frozenset({"tripwires"}),
     ModelSpec: frozenset({"fallback", "structured"}),
-    ReadSpec: frozenset({"require", "select", "from"}),
-    StepSpec: frozenset({"gate", "recall", "memory", "chat", "review", "ungated", "with"})
+    ReadSpec: frozenset({"select", "from"}),
+    StepSpec: frozenset({"recall", "memory", "chat", "with"})
     | {"require", "on_input_change", "fallback", "structured", "updates", "tripwires", "select", "from"},
 }
 _PLANNED: Final = frozenset().union(*LATER.values())

@@ -97,10 +97,11 @@ class Read:
 
     `source` names the step or input, where the parameter's type does not say it. `fields` takes some top-level fields
     only; the parameter's type is then a model of those fields. `guard` says what the value must not be used for in this
-    step. `default` stands in for a value that does not exist.
+    step. `require="approved"` takes no version that the gates showing it have not approved. `default` stands in for a
+    value that does not exist.
     """
 
-    __slots__ = ("default", "fields", "guard", "source")
+    __slots__ = ("default", "fields", "guard", "require", "source")
 
     def __init__(
         self,
@@ -108,11 +109,13 @@ class Read:
         *,
         fields: Sequence[str] | None = None,
         guard: str | None = None,
+        require: Literal["current", "approved"] | None = None,
         default: Any = MISSING,
     ) -> None:
         self.source = source if source is None or isinstance(source, str) else source.name
         self.fields = None if fields is None else tuple(fields)
         self.guard = guard
+        self.require = require
         self.default = default
 
 

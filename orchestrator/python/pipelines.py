@@ -21,6 +21,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from orchestrator.bodies.ctx import Ctx
+from orchestrator.decision import Decision
 from orchestrator.errors import Diagnostic, Place
 from orchestrator.faults import nearest
 from orchestrator.ids import variable
@@ -201,7 +202,7 @@ class _Compiler:
             data |= self._function(entry, entry.function)
         else:
             data |= {"reads": [_read_data(_as_read(read)) for read in entry.reads]} if entry.reads else {}
-            data |= self._produces(entry.name, entry.produces, entry.place)
+            data |= {} if "gate" in entry.keys else self._produces(entry.name, entry.produces, entry.place)
         data |= {"needs": [_named(source) for source in entry.needs]} if entry.needs else {}
         data |= {"tools": [self._function_ref(tool) for tool in entry.tools]} if entry.tools else {}
         data |= {"checks": [self._check(check) for check in entry.checks]} if entry.checks else {}
@@ -254,7 +255,8 @@ class _Compiler:
                 bound.append(Bound(variable(name), param.name, _each_converter(each)))
                 continue
             read = param.read
-            reads.append(_read_data(Read(name, fields=read.fields, guard=read.guard, default=read.default)))
+            whole = Read(name, fields=read.fields, guard=read.guard, require=read.require, default=read.default)
+            reads.append(_read_data(whole))
             bound.append(Bound(variable(name), param.name, self._converter(entry, param, name)))
         if ctx is not None and not inspect.iscoroutinefunction(function):
             self._fault("P304", f"step {entry.name} has a ctx and is not async", places[""], "write `async def`")
@@ -324,6 +326,8 @@ class _Compiler:
         """The step or input that a parameter reads; None after a fault."""
         if param.read.source is not None:
             return param.read.source
+        if param.type is Decision:
+            return self._of_gate(entry, param)
         contract = self._contract(param.type)
         return self._of_type(entry, param, contract) if contract is not None else self._of_name(entry, param)
 
@@ -339,6 +343,19 @@ class _Compiler:
             self._fault("P303", f"{what}, which {_list(makers)} make", param.place, hint)
         else:
             self._fault("P302", f"{what}, which no step makes", param.place, "add a step that returns it, or an input")
+        return None
+
+    def _of_gate(self, entry: StepDeclaration, param: _Param) -> str | None:
+        gates = [step.name for step in self.declared.steps if "gate" in step.keys]
+        named = next((name for name in gates if variable(name) == param.name), None)
+        if named is not None or len(gates) == 1:
+            return named or gates[0]
+        what = f"step {entry.name}: the parameter {param.name} is a Decision"
+        if gates:
+            hint = f'say which: Annotated[Decision, Read("{gates[0]}")]'
+            self._fault("P303", f"{what}, which {_list(gates)} make", param.place, hint)
+        else:
+            self._fault("P302", f"{what}, and there is no gate", param.place, "add one: p.gate(…)")
         return None
 
     def _makes(self, entry: StepDeclaration | InputDeclaration) -> str | None:
@@ -474,6 +491,7 @@ def _read_data(read: Read) -> Any:
     data: dict[str, Any] = {"read": read.source}
     data |= {"fields": list(read.fields)} if read.fields is not None else {}
     data |= {"guard": read.guard} if read.guard is not None else {}
+    data |= {"require": read.require} if read.require is not None else {}
     data |= {"default": read.default} if read.default is not MISSING else {}
     return data
 

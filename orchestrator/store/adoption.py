@@ -59,7 +59,8 @@ _LET_GO = Sql(
 _READY = Sql(
     "SELECT s.name, s.item, a.id, a.number, a.token, a.mode FROM run r"
     " JOIN step s ON s.run_id = r.id JOIN attempt a ON a.id = s.attempt_id"
-    " WHERE r.id = :run AND r.owner = :owner AND s.unmet = 0 AND a.state = 'ready' AND a.claimed_token < a.token"
+    " WHERE r.id = :run AND r.owner = :owner AND r.status = 'running'"
+    " AND s.unmet = 0 AND a.state = 'ready' AND a.claimed_token < a.token"
     " AND {scope:r} AND {scope:s} AND {scope:a} ORDER BY s.position, s.item"
 )
 _OWNER = Sql("SELECT owner FROM run WHERE id = :run AND {scope}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from orchestrator.errors import UsageError
-from orchestrator.store import artifacts, json_text, runs
+from orchestrator.store import approvals, artifacts, json_text, runs
 from orchestrator.store.claims import Asked, new_attempt
 from orchestrator.store.commits import ATTEMPT, SET_STATE, accept, named_step, pass_locked
 from orchestrator.store.content import put
@@ -128,4 +128,7 @@ def edit(tx: Tx, run_id: str, name: str, item: str | None, base_version: int, ne
             hint="look at the newer version and edit that",
             code=CHANGED_MEANWHILE,
         )
-    return artifacts.edited(tx, run_id, step.id, step.next_version, head, new)
+    edited = artifacts.edited(tx, run_id, step.id, step.next_version, head, new)
+    if edited.id != head.id:
+        approvals.expire(tx, run_id, name, step.item, edited.id)
+    return edited

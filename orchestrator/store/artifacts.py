@@ -157,11 +157,12 @@ def moved(tx: Tx, run_id: str, attempt_id: str) -> tuple[str, ...]:
     return tuple(
         f"{name}/{item}" if item else name
         for name, item, fields, was, now in rows
-        if not _same(tx, json_text.names(fields), was, now)
+        if not same(tx, json_text.names(fields), was, now)
     )
 
 
-def _same(tx: Tx, fields: tuple[str, ...] | None, was: str | None, now: str | None) -> bool:
+def same(tx: Tx, fields: tuple[str, ...] | None, was: str | None, now: str | None) -> bool:
+    """Whether two versions are one value to whoever reads these fields (None: the whole), labels included."""
     if was is None or now is None:
         return False
     old, new = version_by_id(tx, was), version_by_id(tx, now)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.errors import UsageError
-from orchestrator.store import artifacts, calls, fan_out, json_text, runs
+from orchestrator.store import approvals, artifacts, calls, fan_out, json_text, runs
 from orchestrator.store.claims import ORDINARY, Asked, new_attempt, write_reads
 from orchestrator.store.records import Claim, Fenced, Starter
 from orchestrator.store.sql import Sql, Tx
@@ -29,7 +29,7 @@ _UNFINISHED = Sql(_END_SET + f"AND (state = 'ready' OR (state = 'running' AND ow
 SET_STATE = Sql("UPDATE attempt SET state = :state, error = :error WHERE id = :attempt AND {scope}")
 _STEP = Sql(
     """
-SELECT s.id, s.name, s.item, s.head_id, s.released, s.last_version, s.children, s.draft_id, s.attempt_id,
+SELECT s.id, s.name, s.item, s.head_id, s.released, s.unmet, s.last_version, s.children, s.draft_id, s.attempt_id,
     (SELECT MAX(a.version) FROM artifact a WHERE a.run_id = s.run_id AND a.step = s.name AND a.item = s.item
         AND {scope:a})
 FROM step s WHERE {scope:s} AND
@@ -39,7 +39,7 @@ FROM step s WHERE {scope:s} AND
 _STEP_BY_NAME = Sql(_STEP.text.replace("s.id = :step", "s.run_id = :run AND s.name = :name AND s.item = :item"))
 _NEW_HEAD = Sql(
     "UPDATE step SET head_id = :head, draft_id = NULL, basis_id = :basis, last_version = :version, stale = :stale,"
-    " due = 0, released = :released WHERE id = :step AND {scope}"
+    " due = :due, released = :released WHERE id = :step AND {scope}"
 )
 _NEW_DRAFT = Sql("UPDATE step SET draft_id = :draft, last_version = :version WHERE id = :step AND {scope}")
 _NOTED = Sql(
@@ -55,6 +55,7 @@ _RELEASE = Sql(
     " RETURNING id, item, unmet, due, attempt_id, head_id"
 )
 ATTEMPT = Sql("SELECT state, number, token, redo, mode, round, message_id FROM attempt WHERE id = :attempt AND {scope}")
+_COLLECTS = Sql("SELECT 1 FROM step WHERE id = :step AND kind = 'map' AND item = '' AND {scope}")
 _RAISE = Sql("UPDATE attempt SET token = token + 1 WHERE id = :attempt AND {scope}")
 
 
@@ -93,6 +94,7 @@ class Step:
     item: str
     head_id: str | None
     released: int
+    unmet: int
     last_version: int
     children: str
     draft_id: str | None
@@ -209,7 +211,14 @@ def accept(
     asked: Asked = ORDINARY,
     starter: Starter | None = None,
 ) -> tuple[Dispatch, ...]:
-    """Make a version the head, and dispatch what follows from that: the children, or once more this step itself."""
+    """Make a version the head, and dispatch what follows from that: the children, or once more this step itself.
+
+    Where a parent is being made again meanwhile (or a gate asks again), the version is current and the step not done:
+    it is looked at once more when that is.
+    """
+    if step.head_id is not None and step.head_id != head:
+        approvals.expire(tx, dispatch.run_id, step.name, step.item, head)
+    done = not moved and not step.unmet
     tx.run(
         _NEW_HEAD,
         step=step.id,
@@ -217,21 +226,21 @@ def accept(
         basis=dispatch.attempt_id,
         version=max(version, step.last_version),
         stale=int(bool(moved)),
-        released=int(step.released or not moved),
+        due=int(step.unmet > 0),
+        released=int(step.released or done),
     )
     if not moved and step.item:
         return () if step.released else fan_out.count_down(tx, dispatch.run_id, step.name)
     if not moved:
-        return () if step.released else _release(tx, dispatch.run_id, children, starter)
-    again = redo == 0
-    runs.append_event(tx, dispatch, Event("step.moved", data={"inputs": list(moved), "redo": again}))
-    if not again:
+        return () if step.released or not done else _release(tx, dispatch.run_id, children, starter)
+    runs.append_event(tx, dispatch, Event("step.moved", data={"inputs": list(moved), "redo": redo == 0}))
+    if redo:
         return ()
-    number = dispatch.number + 1
-    next_one = new_attempt(
+    number, starter = dispatch.number + 1, None if step.unmet else starter
+    again = new_attempt(
         tx, dispatch.run_id, step.id, step.name, step.item, number, redo=1, asked=asked, starter=starter
     )
-    return (next_one,)
+    return () if step.unmet else (again,)
 
 
 def _release(tx: Tx, run_id: str, children: Sequence[str], starter: Starter | None) -> tuple[Dispatch, ...]:
@@ -267,6 +276,8 @@ def _start(
         return Dispatch(run_id, name, item or None, attempt_id, number, token + 1, mode=asked.mode)
     if state in ("failed", "cancelled"):
         return new_attempt(tx, run_id, step_id, name, item, number + 1, asked=asked, starter=starter)
+    if state == "running" and tx.one(_COLLECTS, step=step_id):
+        return next(iter(fan_out.collected(tx, run_id, name, attempt_id)), None)  # its items ended while it was held
     if due and state in ("succeeded", "kept", "skipped"):
         return new_attempt(tx, run_id, step_id, name, item, number + 1, starter=starter)
     return None

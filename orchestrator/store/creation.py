@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.ids import uuid7
-from orchestrator.store import artifacts, json_text, messages, runs
+from orchestrator.store import approvals, artifacts, json_text, messages, runs
 from orchestrator.store.claims import NewAttempt, new_attempts
 from orchestrator.store.columns import to_pico
 from orchestrator.store.content import put
@@ -67,11 +67,14 @@ def _steps(tx: Tx, run_id: str, new: NewRun) -> list[NewAttempt]:
     inputs = [NewStep(name, None, "input", -1) for name in new.inputs if name not in listed]
     steps = (*inputs, *new.steps)
     basis = _bases(tx, new)
+    heads = {(step.name, step.item or ""): step.head for step in steps}
     met = {step.name for step in steps if step.kind == "input" or step.head}
     rows, ready = [], []
     for step, row in zip(steps, rows_of(tx, run_id, steps, met), strict=True):
         row["defaulted"] = int(step.name in new.defaulted)
         row["basis_id"] = basis.get((step.name, step.item or "", step.head))
+        if step.kind == "gate" and step.head and not approvals.holds(tx, row["basis_id"], heads):
+            raise UsageError(f"what {step.name} shows changed just now; no run was made", hint="try again")
         if step.kind == "input" and row["head_id"] is None and step.name in new.inputs:
             row["head_id"] = artifacts.write(tx, run_id, step.name, "", 1, new.inputs[step.name], None, None)
             row["last_version"] = 1

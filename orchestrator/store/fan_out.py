@@ -204,7 +204,10 @@ def item_failed(tx: Tx, dispatch: Dispatch, step_id: str) -> tuple[Dispatch, ...
 def count_down(tx: Tx, run_id: str, step: str) -> tuple[Dispatch, ...]:
     """One item less to wait for; the collector's dispatch, if it was the last."""
     row = tx.one(_COUNT_DOWN, run=run_id, name=step)
-    if row is None or row[0] > 0 or row[1] is None:
-        return ()
-    raised = tx.one(_RAISE, attempt=row[1])
-    return (Dispatch(run_id, step, None, row[1], raised[0], raised[1], interrupted=True),) if raised else ()
+    return () if row is None or row[0] > 0 or row[1] is None else collected(tx, run_id, step, row[1])
+
+
+def collected(tx: Tx, run_id: str, step: str, attempt_id: str) -> tuple[Dispatch, ...]:
+    """The dispatch of a collector that waits for nothing any more; none for an attempt that is not under way."""
+    raised = tx.one(_RAISE, attempt=attempt_id)
+    return (Dispatch(run_id, step, None, attempt_id, raised[0], raised[1], interrupted=True),) if raised else ()

@@ -19,12 +19,13 @@ from orchestrator.store.columns import from_pico
 from orchestrator.store.sql import Row, Sql, Tx
 from orchestrator.values import StepRow, StepState, StepStatus, Usage
 
-_OWN: Final = 15  # columns ahead of the head's
+_OWN: Final = 16  # columns ahead of the head's
 _DRAFT: Final = COLUMNS.replace("a.", "d.")
 _ORDER: Final = "CASE WHEN s.kind = 'input' THEN 0 ELSE 1 END, s.position, s.name, s.item"
 _STEPS = Sql(
     "SELECT s.id, s.name, s.item, s.kind, s.position, s.stale, s.defaulted, s.entry, t.id, t.state, t.number, t.error,"
-    f" b.manifest, b.inputs_hash, CASE WHEN m.id <> b.id THEN m.manifest END, {COLUMNS}, {_DRAFT} FROM step s"
+    f" b.manifest, b.inputs_hash, CASE WHEN m.id <> b.id THEN m.manifest END, b.decision, {COLUMNS}, {_DRAFT}"
+    " FROM step s"
     " LEFT JOIN attempt t ON t.id = s.attempt_id AND {scope:t}"
     " LEFT JOIN attempt b ON b.id = COALESCE(s.basis_id, s.attempt_id) AND {scope:b}"
     " LEFT JOIN artifact a ON a.id = s.head_id AND {scope:a}"
@@ -93,7 +94,7 @@ def status(state: str | None, head: str | None) -> StepStatus:
 
 def _step_row(row: Row, sums: _Sums) -> StepRow:
     _, name, item, kind, position, stale, defaulted, entry, attempt_id, state, number, error, *manifests = row[:_OWN]
-    basis, inputs_hash, made = manifests
+    basis, inputs_hash, made, decision = manifests
     head, draft = row[_OWN : _OWN + COLUMN_COUNT], row[_OWN + COLUMN_COUNT :]
     accepted = tuple(json_text.load_manifest(one) for one in (basis, made) if one)
     return StepRow(
@@ -119,6 +120,7 @@ def _step_row(row: Row, sums: _Sums) -> StepRow:
         defaulted=bool(defaulted),
         accepted=accepted,
         entry=entry,
+        decision=decision or "",
     )
 
 

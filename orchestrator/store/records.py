@@ -13,7 +13,11 @@ from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 from orchestrator.errors import UsageError
+from orchestrator.ids import digest
+from orchestrator.spec import AfterReject, Decided
 from orchestrator.values import (
+    Artifact,
+    ArtifactVersion,
     AttemptState,
     CallRow,
     Dispatch,
@@ -58,7 +62,7 @@ class NewStep:
 
     name: str
     item: str | None
-    kind: Literal["input", "llm", "python", "map", "retired"]
+    kind: Literal["input", "llm", "python", "map", "gate", "retired"]
     order: int
     parents: tuple[str, ...] = ()
     head: str | None = None
@@ -147,6 +151,100 @@ class Kept:
     reads: tuple[ReadRecord, ...]
     author: str
     note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A gate that waits, and all that it shows now, read in one transaction.
+
+    `heads` are the current versions by name (`step`, or `step/item`); an answer is for exactly these. `since` is when
+    it began to wait, `rejected` how often it was rejected since it was last approved.
+    """
+
+    gate: str
+    item: str | None
+    attempt_id: str
+    number: int
+    since: datetime
+    heads: Mapping[str, Artifact]
+    rejected: int
+    error: ErrorRecord | None
+
+    @property
+    def digest(self) -> str:
+        """What an answer must carry: it stands for this asking, and for the very bytes of all that is shown (S08)."""
+        return shown_digest(self.attempt_id, {name: head.version.sha256 for name, head in self.heads.items()})
+
+
+def shown_digest(attempt_id: str, heads: Mapping[str, str]) -> str:
+    """`heads` are the hashes of the bodies by name."""
+    return digest([attempt_id, sorted(heads.items())])
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRow:
+    """A step of some run that waits for a person. Of a gate: the versions it shows now, by name, and their digest."""
+
+    run_id: str
+    number: int
+    pipeline: str
+    step: str
+    item: str | None
+    kind: Literal["llm", "python", "gate"]
+    since: datetime
+    code: str
+    message: str
+    hint: str | None
+    shows: Mapping[str, ArtifactVersion]
+    digest: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.step}/{self.item}" if self.item else self.step
+
+
+@dataclass(frozen=True, slots=True)
+class Redo:
+    """The step that a rejection makes again, how, and how many times at most before `then` of the answer holds."""
+
+    step: str
+    item: str | None
+    mode: Literal["follow_up", "fresh"]
+    max_rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A decision at a gate, for what stands under `digest` (or begins with it). `artifact` is it as a value.
+
+    `manifest` and `reads` are what the gate rests on if this is approved, from one snapshot. `waited_us`: only where
+    the gate has waited so long (an answer that its timeout gives).
+    """
+
+    decision: Decided
+    comment: str
+    by: str
+    digest: str
+    artifact: NewArtifact
+    manifest: Manifest
+    reads: tuple[ReadRecord, ...]
+    redo: Redo | None = None
+    then: AfterReject = "pause"
+    waited_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What an answer has led to: the version of the decision, what can run now, and the step that is made again.
+
+    `opened`: the gate is open. `ended`: it was the end of the run, or of the gate; to go on would be to ask again.
+    """
+
+    version: int
+    ready: tuple[Dispatch, ...] = ()
+    redone: str | None = None
+    opened: bool = False
+    ended: bool = False
 
 
 class Starter(Protocol):

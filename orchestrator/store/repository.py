@@ -23,6 +23,7 @@ from orchestrator.spec import Sensitivity
 from orchestrator.store import (
     adoption,
     answers,
+    approvals,
     artifacts,
     calls,
     cancelling,
@@ -30,6 +31,7 @@ from orchestrator.store import (
     commits,
     creation,
     fan_out,
+    gates,
     listing_runs,
     messages,
     overview,
@@ -45,6 +47,8 @@ from orchestrator.store.listings import Reading, attempts
 from orchestrator.store.opening import Opened
 from orchestrator.store.records import (
     AdoptPlan,
+    Answer,
+    Answered,
     AttemptRow,
     Claim,
     EventRow,
@@ -57,8 +61,10 @@ from orchestrator.store.records import (
     NewRun,
     RunGlance,
     RunMark,
+    Shown,
     Starter,
     ToolDecision,
+    WaitingRow,
 )
 from orchestrator.store.sql import Tx
 from orchestrator.values import (
@@ -375,6 +381,28 @@ class Store:
     async def settle(self, run_id: str, step: str, keep: Literal["head", "draft"]) -> tuple[Dispatch, ...]:
         """Answer an edit conflict (S07); what can run now."""
         return await self._write("settle", partial(answers.settle, run_id=run_id, name=step, keep=keep))
+
+    async def ask(self, claim: Claim, error: ErrorRecord) -> bool:
+        """Begin a gate's attempt and let it wait for a person; False = the dispatch came too late, drop it."""
+        return await self._fenced("ask", partial(gates.ask, claim=claim, error=error))
+
+    async def shown(self, run_id: str, gate: str, item: str | None, names: Sequence[str]) -> Shown:
+        """What a gate that waits shows now, with bodies, from one transaction. Raises UsageError for one that does not
+        wait."""
+        return await self._read(partial(gates.shown, run_id=run_id, gate=gate, item=item, names=names))
+
+    async def approved(self, run_id: str, gates: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """For each of these gates, the hashes of what it has approved, by name; nothing where it is shut."""
+        return await self._read(partial(approvals.approved, run_id=run_id, gates=gates))
+
+    async def waiting(self) -> tuple[WaitingRow, ...]:
+        """All that waits for a person, over all runs; no bodies."""
+        return await self._read(gates.waiting)
+
+    async def decide(self, run_id: str, gate: str, item: str | None, answer: Answer) -> Answered:
+        """Take an answer for exactly what was shown (S08). Raises UsageError where that has changed, or the gate does
+        not wait; nothing is decided then."""
+        return await self._write("decide", partial(gates.decide, run_id=run_id, gate=gate, item=item, answer=answer))
 
     async def decide_tool(self, run_id: str, tool_call_id: str, decision: ToolDecision, output: str | None) -> None:
         """Say what became of an interrupted tool (S09): retry it, take this output, or tell the model."""

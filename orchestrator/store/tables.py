@@ -256,7 +256,7 @@ class Attempt(Scoped, table=True):
     `running_us` adds up the time it was worked on, without the gaps between a crash and its resume. `mode` says how it
     begins: anew if its inputs changed (empty), `fresh` in any case, as a `follow_up` in the thread before it, or as a
     further visit of a loop (`repeat`). `message_id` is the person's word that asked for it, `round` counts the visits
-    of a review or a loop.
+    of a review or a loop. `decision` is what was answered where a gate asked.
     """
 
     __tablename__ = "attempt"
@@ -275,6 +275,7 @@ class Attempt(Scoped, table=True):
     mode: str = _text("")
     round: int = _count(0)
     message_id: str | None = _text(None)
+    decision: str = _text("")
     inputs_hash: str | None = _text(None)
     base_head: str | None = _text(None)
     error: str | None = _text(None)

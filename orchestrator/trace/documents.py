@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 from orchestrator.drawing.picture import Picture
-from orchestrator.values import Artifact, ErrorRecord, FactBasis, RunRow, StepRow, Usage
+from orchestrator.values import Artifact, ArtifactVersion, ErrorRecord, FactBasis, RunRow, StepRow, Usage
 
 if TYPE_CHECKING:
     from orchestrator.store.records import RunGlance
@@ -26,6 +26,7 @@ ARTIFACT = "orch.artifact/1"
 WHY = "orch.why/1"
 PLAN = "orch.plan/1"
 GRAPH = "orch.graph/1"
+INBOX = "orch.inbox/1"
 
 Reasons = Mapping[str, Sequence[str]]
 
@@ -45,6 +46,33 @@ class PlannedStep(Protocol):
     def cost_low_usd(self) -> Decimal | None: ...
     @property
     def cost_high_usd(self) -> Decimal | None: ...
+
+
+class Waiting(Protocol):
+    """What waits for a person, as far as its document needs it."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def pipeline(self) -> str: ...
+    @property
+    def step(self) -> str: ...
+    @property
+    def item(self) -> str | None: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def since(self) -> datetime: ...
+    @property
+    def code(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def hint(self) -> str | None: ...
+    @property
+    def shows(self) -> Mapping[str, ArtifactVersion]: ...
+    @property
+    def digest(self) -> str: ...
 
 
 class Plan(Protocol):
@@ -128,6 +156,7 @@ def _step(step: StepRow, reasons: Reasons) -> dict[str, Any]:
         "reasks": step.reasks,
         "version": step.head.version if step.head else None,
         "draft": step.draft.version if step.draft else None,
+        "decision": step.decision or None,
         "cost_usd": usd(step.cost_usd),
         "cost_partial": step.cost_partial,
         "error": _error(step.error),
@@ -246,6 +275,35 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "cost_low_usd": usd(plan.cost_low_usd),
         "cost_high_usd": usd(plan.cost_high_usd),
         "notes": list(plan.notes),
+    }
+
+
+def inbox_document(waiting: Iterable[tuple[Waiting, Sequence[str]]], decided: Sequence[str] = ()) -> dict[str, Any]:
+    """`orch.inbox/1`: what waits, each with the commands that answer it; `digest` is null for what is no gate.
+    `decided` says what timeouts have decided just now."""
+    return {
+        "schema": INBOX,
+        "waiting": [
+            {
+                "run": row.number,
+                "pipeline": row.pipeline,
+                "step": row.step,
+                "item": row.item,
+                "kind": row.kind,
+                "code": row.code,
+                "message": row.message,
+                "hint": row.hint,
+                "since": moment(row.since),
+                "shows": [
+                    {"name": name, "version": head.version, "author": head.author, "sha256": head.sha256}
+                    for name, head in row.shows.items()
+                ],
+                "digest": row.digest or None,
+                "commands": list(commands),
+            }
+            for row, commands in waiting
+        ],
+        "decided": list(decided),
     }
 
 

@@ -30,7 +30,7 @@ from typing import Annotated
 
 from pydantic import BaseModel
 
-from orchestrator import Ctx, Pipeline, Read, artifact
+from orchestrator import Ctx, Decision, Pipeline, Read, artifact
 
 
 @artifact(about="How large the market is.", not_for="none")
@@ -115,6 +115,7 @@ def reads(graph: Graph, step: str) -> list[tuple[str, str]]:
 def test_the_public_names() -> None:
     assert orchestrator.__all__ == [
         "Ctx",
+        "Decision",
         "Input",
         "Pipeline",
         "Read",
@@ -361,7 +362,9 @@ FAULTS = [
     ("P305", '\np.llm("rates", produces=Customers, reads=["idea"], prompt="x")\n', "p.llm(", "@artifact"),
     ("P306", step("def rates(idea: int) -> VendorRates:"), "def rates(idea: int)", "idea: str"),
     ("P307", step("def rates(idea: str) -> VendorRates:") * 2, "@p.step", "rename"),
-    ("P150", '\np.gate("review", ask="Good?")\n' + step("def rates(idea: str) -> VendorRates:"), "p.gate(", "for now"),
+    ("P150", '\np.chat("review")\n' + step("def rates(idea: str) -> VendorRates:"), "p.chat(", "for now"),
+    ("P201", '\np.gate("review", ask="Good?", shows=["idee"])\n', "p.gate(", "idea"),
+    ("P302", step("def rates(idea: str, review: Decision) -> VendorRates:"), "def rates(idea", "p.gate("),
     ("P101", '\np.llm("rates", produces=VendorRates, reads=["idea"], prompt="x", reask=1)\n', "p.llm(", "reasks"),
     ("P201", '\np.llm("rates", produces=VendorRates, reads=["idee"], prompt="x")\n', "p.llm(", "idea"),
     ("P106", '\np.llm("Rates!", produces=VendorRates, reads=["idea"], prompt="x")\n', "p.llm(", "rates"),

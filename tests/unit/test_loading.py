@@ -348,7 +348,7 @@ def test_a_not_for_entry_that_became_a_mapping(project: Project, write: Write) -
 @pytest.mark.parametrize(
     "key",
     [
-        *["gate", "recall", "memory", "chat", "review", "ungated", "require"],
+        *["recall", "memory", "chat", "require"],
         *["on_input_change", "fallback", "structured", "updates", "tripwires", "select", "from", "with"],
     ],
 )
@@ -375,7 +375,7 @@ def test_later_keys_elsewhere(load: Load, text: str, place: str) -> None:
     assert "not available yet" in fault.message
 
 
-@pytest.mark.parametrize("key", ["require", "select", "from"])
+@pytest.mark.parametrize("key", ["select", "from"])
 def test_later_keys_of_a_read(load: Load, key: str) -> None:
     fault = only(load(HEAD + f"  a: {{prompt: x, reads: [{{read: b, {key}: y}}]}}\n"))
     assert fault.code == "P150"

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from orchestrator import engine
+from orchestrator import engine, gates
 from orchestrator.engine import RunOptions, Services
 from orchestrator.errors import StoreError
 from orchestrator.graph import Graph, build_graph
@@ -39,8 +39,9 @@ from orchestrator.providers.base import Provider
 from orchestrator.providers.registry import Providers
 from orchestrator.providers.scripted import Script, ScriptedProvider
 from orchestrator.settings import Settings, load_settings
+from orchestrator.spec import Decided
 from orchestrator.staleness import stale_reasons
-from orchestrator.store.records import AttemptRow, EventRow, Journal, ToolRow
+from orchestrator.store.records import AttemptRow, EventRow, Journal, Shown, ToolRow
 from orchestrator.values import (
     Artifact,
     ArtifactVersion,
@@ -289,6 +290,31 @@ class House:
         async with self.services() as (services, graph):
             run = await services.store.run(ref)
             return dict(stale_reasons(graph, await services.store.steps(run.id)))
+
+    async def shown(self, gate: str, *, ref: str | int = "last") -> Shown:
+        """What a gate that waits shows: `orch show RUN/GATE`."""
+        async with self.services() as (services, graph):
+            return await gates.look_at(services, graph, await services.store.run(ref), gate)
+
+    async def answer(
+        self,
+        gate: str,
+        decision: Decided = "approve",
+        comment: str = "",
+        *,
+        at: str | None = None,
+        ref: str | int = "last",
+        go_on: bool = True,
+        observer: Callable[[str], None] | None = None,
+    ) -> Seen:
+        """`orch approve` or `orch reject`, for what stands now or for the digest `at`; then the run goes on."""
+        async with self.services(observer) as (services, graph):
+            run = await services.store.run(ref)
+            shown = await gates.look_at(services, graph, run, gate)
+            await gates.answer(services, graph, run, shown, decision, by="ben", comment=comment, at=at)
+            if go_on:
+                await engine.resume_run(services, graph, await services.store.run(run.id))
+            return await look(services, graph, run.id)
 
     async def rerun(self, *steps: str, ref: str | int = "last") -> Seen:
         """`orch rerun --from …`; the child run."""

@@ -148,13 +148,12 @@ def test_a_python_file_that_cannot_be_loaded_is_an_authoring_fault(body: str, sa
 # --- keys of later versions -------------------------------------------------------------------------------------------
 
 LATER_STEP = [
-    'gate: {ask: "Right?", shows: [key-points]}',
     'when: "size.points > 3"', "recall: [{from: profile}]", "memory: {x: 1}",
-    "chat: true", "review: true", "ungated: because", "require: approved", "stale_on: [x]", "on_input_change: keep",
+    "chat: true", "require: approved", "on_input_change: keep",
     "fallback: [default]", "structured: prompt", "updates: [x]", "tripwires: [{figures: true}]", 'select: "tag:x"',
     "from: session", "with: {notes: notes}",
 ]  # fmt: skip
-LATER_READ = ["require: approved", 'select: "tag:x"', "from: session"]
+LATER_READ = ['select: "tag:x"', "from: session"]
 LATER = [
     *((PIPELINE, "    description: The text that goes out.", "    ", key) for key in LATER_STEP),
     *((PIPELINE, "      - read: size", "      - read: size\n        ", key) for key in LATER_READ),
@@ -176,12 +175,8 @@ def test_a_key_of_a_later_version_is_not_available_yet(file: str, old: str, befo
     assert err.count("error[") == 1
 
 
-def test_a_gate_and_a_pipeline_as_a_step_are_not_available_yet_and_nothing_more_is_said(desk: Desk) -> None:
-    text = desk.change(PIPELINE, "\n  size:", '\n  look:\n    gate: {ask: "Right?", shows: [key-points]}\n\n  size:')
-    error, err = desk.refused(3, "check")
-    assert (error["code"], (error["line"], error["column"])) == ("P150", position(text, "gate:"))
-    assert err.count("error[") == 1
-    desk.change(PIPELINE, 'gate: {ask: "Right?", shows: [key-points]}', "uses: launch")
+def test_a_pipeline_as_a_step_is_not_available_yet_and_nothing_more_is_said(desk: Desk) -> None:
+    desk.change(PIPELINE, "\n  size:", "\n  look:\n    uses: launch\n\n  size:")
     error, err = desk.refused(3, "check")
     assert error["message"] == "'launch' is a pipeline; using one as a step is not available yet"
     assert err.count("error[") == 1

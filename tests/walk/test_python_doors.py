@@ -224,10 +224,10 @@ def test_what_is_wrong_before_a_run_is_raised_by_every_door(study: ModuleType, m
     monkeypatch.delenv("ORCH_MODEL")
     with pytest.raises(ConfigError, match="no model is set"):
         study.p.run(idea="x")
-    study.p.gate("review", ask="Good?")
+    study.p.chat("review")
     with pytest.raises(InvalidProject) as caught:
         study.p.run(idea="x")
-    assert "p.gate is not available yet" in str(caught.value)
+    assert "p.chat is not available yet" in str(caught.value)
 
 
 def test_a_plan_costs_nothing_and_says_what_a_body_leaves_open(study: ModuleType, folder: Path) -> None:

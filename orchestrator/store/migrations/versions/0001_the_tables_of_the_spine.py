@@ -300,6 +300,7 @@ def upgrade() -> None:
         sa.Column("mode", TEXT, server_default=sa.text("('')"), nullable=False),
         sa.Column("round", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("message_id", TEXT, nullable=True),
+        sa.Column("decision", TEXT, server_default=sa.text("('')"), nullable=False),
         sa.Column("inputs_hash", TEXT, nullable=True),
         sa.Column("base_head", TEXT, nullable=True),
         sa.Column("error", TEXT, nullable=True),
