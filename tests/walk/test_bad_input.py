@@ -148,7 +148,7 @@ def test_a_python_file_that_cannot_be_loaded_is_an_authoring_fault(body: str, sa
 # --- keys of later versions -------------------------------------------------------------------------------------------
 
 LATER_STEP = [
-    'when: "size.points > 3"', "recall: [{from: profile}]", "memory: {x: 1}",
+    "recall: [{from: profile}]", "memory: {x: 1}",
     "chat: true", "require: approved", "on_input_change: keep",
     "fallback: [default]", "structured: prompt", "updates: [x]", "tripwires: [{figures: true}]", 'select: "tag:x"',
     "from: session", "with: {notes: notes}",
