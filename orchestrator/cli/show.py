@@ -191,7 +191,7 @@ async def _show_step(desk: Desk, store: Store, run: RunRow, ref: StepRef) -> Non
     graph = desk.known_graph(run)
     if ref.version is None and not desk.state.json and await _show_gate(desk, store, run, ref, graph):
         return
-    artifact = await store.artifact(run.id, ref.step, None, ref.version)
+    artifact = await store.artifact(run.id, ref.step, ref.item, ref.version)
     if desk.state.json:
         print_document(await artifact_json(store, run, artifact, graph))
         return

@@ -114,8 +114,18 @@ def new_row(run_id: str, name: str, item: str, kind: str, position: int) -> dict
     """A step's row (see `STEP`) that waits for nothing, has nothing yet, and that nothing waits for."""
     empty = ("attempt_id", "basis_id", "head_id", "made_id", "carried_id", "entry")
     return {
-        "id": uuid7(), "run_id": run_id, "name": name, "item": item, "kind": kind, "position": position,
-        "children": "[]", "unmet": 0, "released": 0, "defaulted": 0, "last_version": 0, "pins": "{}",
+        "id": uuid7(),
+        "run_id": run_id,
+        "name": name,
+        "item": item,
+        "kind": kind,
+        "position": position,
+        "children": "[]",
+        "unmet": 0,
+        "released": 0,
+        "defaulted": 0,
+        "last_version": 0,
+        "pins": "{}",
         **dict.fromkeys(empty),
     }
 

@@ -148,16 +148,13 @@ def test_a_python_file_that_cannot_be_loaded_is_an_authoring_fault(body: str, sa
 # --- keys of later versions -------------------------------------------------------------------------------------------
 
 LATER_STEP = [
-    'when: "size.points > 3"', "recall: [{from: profile}]", "memory: {x: 1}",
+    "recall: [{from: profile}]", "memory: {x: 1}",
     "chat: true", "require: approved", "on_input_change: keep",
     "fallback: [default]", "structured: prompt", "updates: [x]", "tripwires: [{figures: true}]", 'select: "tag:x"',
     "from: session", "with: {notes: notes}",
 ]  # fmt: skip
-LATER_READ = ['select: "tag:x"', "from: session"]
 LATER = [
     *((PIPELINE, "    description: The text that goes out.", "    ", key) for key in LATER_STEP),
-    *((PIPELINE, "      - read: size", "      - read: size\n        ", key) for key in LATER_READ),
-    (PIPELINE, "      - read: size", "      - ", 'select: "tag:x"'),
     *((PIPELINE, "max_output_tokens: 2000", "", key) for key in ("fallback: [default]", "structured: prompt")),
     (PIPELINE, "outputs: [announcement]", "outputs: [announcement]\n", "memory: {x: 1}"),
     (SIZE, "artifact: size", "artifact: size\n", "tripwires: [{figures: true}]"),
