@@ -36,7 +36,9 @@ def when_of(step: StepBuilding, reads: tuple[Read, ...]) -> Expression | None:
         message = f"{dashed} is read as a subtraction in {expression.text!r}"
         step.error(WHEN, message, place, f"write {variable(dashed)}")
         return None
-    wrong = [found for found in (_unknown(use, reads) for use in expression.uses) if found is not None]
+    faulty = {variable(spec.read) for spec in step.spec.reads} - {variable(read.name) for read in reads}
+    uses = [use for use in expression.uses if use.path[0] not in faulty]
+    wrong = [found for found in (_unknown(use, reads) for use in uses) if found is not None]
     for message, hint in wrong:
         step.error(WHEN, f"the when {expression.text!r}: {message}", place, hint)
     return None if wrong else expression

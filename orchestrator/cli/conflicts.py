@@ -18,15 +18,18 @@ if TYPE_CHECKING:
     from orchestrator.values import RunRow
 
 
-async def conflicts_of(store: Store, run: RunRow, graph: Graph | None, step: str) -> tuple[Conflict, ...]:
-    """The conflicts of a step's draft that waits; none where nothing waits, or its pipeline cannot be loaded now."""
+async def conflicts_of(
+    store: Store, run: RunRow, graph: Graph | None, step: str, item: str | None
+) -> tuple[Conflict, ...]:
+    """The conflicts of a draft that waits, of a step or an item; none where nothing waits, or where its pipeline cannot
+    be loaded now."""
     from orchestrator.edits import conflicts
 
     node = graph.steps.get(step) if graph is not None else None
     if node is None:
         return ()
     try:
-        undecided = await store.undecided(run.id, step)
+        undecided = await store.undecided(run.id, step, item)
     except UsageError:
         return ()
     return conflicts(node.contract, undecided)

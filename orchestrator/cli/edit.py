@@ -200,13 +200,25 @@ class Job:
             work = [
                 step.label for step in steps if step.kind != "input" and step.label != self.name and not step.retired
             ]
-            _print(self, new, reasons, work)
+            _print(self, new, reasons, work, await self._cost_to_redo() if reasons else "")
+
+    async def _cost_to_redo(self) -> str:
+        """From what is stale alone, to what everything below it would cost at worst; empty where no model is set."""
+        from orchestrator.cli.terminal import cost_range
+        from orchestrator.plan import plan_run
+
+        try:
+            plan = await plan_run(self.services, self.graph, await self.services.store.run(self.run.id))
+        except ConfigError:
+            return ""
+        return cost_range(plan.cost_low_usd, plan.cost_high_usd)
 
 
-def _print(job: Job, new: ArtifactVersion, reasons: Mapping[str, Sequence[str]], others: Sequence[str]) -> None:
+def _print(
+    job: Job, new: ArtifactVersion, reasons: Mapping[str, Sequence[str]], others: Sequence[str], cost: str
+) -> None:
+    """`cost` is what it takes to run the stale steps again, as far as that is known."""
     from rich.text import Text
-
-    from orchestrator.cli.outcome import redo_from
 
     out, old, number = console(), job.old.version, job.run.number
     title = (f"{number}/{new.label}", "bold")
@@ -218,12 +230,12 @@ def _print(job: Job, new: ArtifactVersion, reasons: Mapping[str, Sequence[str]],
     for step, why in reasons.items():
         show(out, Text.assemble("  stale: ", (step, "yellow"), f"  {visible('; '.join(why), one_line=True)}"))
     show(out, f"  not stale: {sum(step not in reasons for step in others)}")
-    redo = redo_from(job.graph, list(reasons))
-    if redo:
-        again = f"rerun {number}{''.join(f' --from {name}' for name in redo)}"
-        show(out, Text(f"  redo: {job.desk.state.command(again)}", style="dim"))
-    undo = job.desk.state.command(f"restore {number}/{new.label}@{old.version}")
-    show(out, Text(f"  undo: {undo}", style="dim"))
+    todo = {"undo": f"restore {number}/{new.label}@{old.version}"}
+    if reasons:
+        keep = f'keep {number}/{next(iter(reasons))} -m "…"'
+        todo = {f"redo {cost}".rstrip(): f"refresh {number}", "keep": keep, **todo}
+    for word, what in todo.items():
+        show(out, Text(f"  {word}: {job.desk.state.command(what)}", style="dim"))
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

@@ -93,19 +93,8 @@ def print_run_error(out: Console, run: RunRow, steps: Sequence[StepRow]) -> None
         show(out, f"  hint: {visible(error.hint)}")
 
 
-def redo_from(graph: Graph | None, stale: Sequence[str]) -> list[str]:
-    """The stale steps that are below no other stale step: running these again runs the rest."""
-    if graph is None:
-        return list(stale)
-    from orchestrator.graph import downstream
-
-    names = list(dict.fromkeys(name.partition("/")[0] for name in stale))
-    below = downstream(graph, names)
-    return [name for name in names if name not in below]
-
-
-def next_commands(state: State, run: RunRow, steps: Sequence[StepRow], redo: Sequence[str] = ()) -> list[str]:
-    """Commands that make sense now, ready to paste. `redo` names the steps that are stale."""
+def next_commands(state: State, run: RunRow, steps: Sequence[StepRow], stale: Sequence[str] = ()) -> list[str]:
+    """Commands that make sense now, ready to paste. `stale` are the steps that are stale."""
     number = run.number
     if run.status in ("failed", "paused", "cancelled"):
         failed = next((step.label for step in steps if step.status == "failed" and step.kind != "map"), None)
@@ -117,9 +106,9 @@ def next_commands(state: State, run: RunRow, steps: Sequence[StepRow], redo: Seq
         asking = [step.label for step in steps if step.kind == "gate" and step.status == "waiting"]
         answers = [line for name in asking for line in gate_commands(state, number, name)]
         return [*answers, state.command(f"show {number}{f'/{asking[0]}' if asking else ''}")]
-    last = steps[-1].label if steps else ""
-    if redo:
-        return [state.command(f"rerun {number}{''.join(f' --from {name}' for name in redo)}")]
+    if stale:
+        return [state.command(f"refresh {number}"), state.command(f'keep {number}/{stale[0]} -m "…"')]
+    last = next((step.label for step in reversed(steps) if step.head is not None), "")
     beside = [] if run.parent_number is None else [state.command(f"compare {run.parent_number} {number}")]
     return [*beside, state.command(f"show {number}/{last}"), state.command(f"why {number}/{last}")]
 

@@ -19,7 +19,6 @@ from orchestrator.cli.outcome import (
     print_outputs,
     print_run_document,
     print_run_error,
-    redo_from,
     stale_by_step,
 )
 from orchestrator.cli.pin import told
@@ -114,7 +113,7 @@ async def _show_run(desk: Desk, store: Store, run: RunRow, only: frozenset[str] 
         await print_outputs(out, store, run, graph, [step for step in shown if step.item is None], lines=4)
     stale = [step.name for step in work if step.status == "succeeded" and (step.stale or reasons.get(step.label))]
     at_rest = run if live else replace(run, status="paused")
-    for hint in next_commands(desk.state, at_rest, work, redo_from(graph, stale)):
+    for hint in next_commands(desk.state, at_rest, work, stale):
         put(out, Text(f"  {hint}", style="dim"))
 
 
@@ -197,14 +196,14 @@ async def _show_step(desk: Desk, store: Store, run: RunRow, ref: StepRef) -> Non
         return
     _print_artifact(run, artifact, contract_of(graph, artifact), await _read_by(store, artifact), graph)
     if ref.version is None:
-        await _print_decisions(desk, store, run, graph, ref.step)
+        await _print_decisions(desk, store, run, graph, ref)
 
 
-async def _print_decisions(desk: Desk, store: Store, run: RunRow, graph: Graph | None, step: str) -> None:
+async def _print_decisions(desk: Desk, store: Store, run: RunRow, graph: Graph | None, ref: StepRef) -> None:
     """What is pinned, and what waits to be decided between an edit and a draft."""
     from rich.text import Text
 
-    row = next(row for row in await store.steps(run.id) if row.name == step and row.item is None)
+    row = next(row for row in await store.steps(run.id) if row.label == ref.label)
     out = console()
     if row.pins:
         put(out, f"  {told(row.pins)}")
@@ -213,8 +212,8 @@ async def _print_decisions(desk: Desk, store: Store, run: RunRow, graph: Graph |
     put(out, f"  a draft (v{row.draft.version}) waits beside this version")
     if row.error is not None:
         put(out, f"  {excerpt(row.error.message, 300)}")
-    print_conflicts(out, await conflicts_of(store, run, graph, step), row.draft.version)
-    resume = f"resume {run.number} --settle {step}"
+    print_conflicts(out, await conflicts_of(store, run, graph, ref.step, ref.item), row.draft.version)
+    resume = f"resume {run.number} --settle {ref.label}"
     for answer in ("head", "draft", "draft:FIELD,…"):
         put(out, Text(f"  {desk.state.command(f'{resume}={answer}')}", style="dim"))
 
@@ -261,7 +260,7 @@ async def artifact_json(store: Store, run: RunRow, artifact: Artifact, graph: Gr
         parent=others.get(version.parent_id) if version.parent_id else None,
         read_by=await _read_by(store, artifact),
         pins=row.pins,
-        conflicts=documents(await conflicts_of(store, run, graph, version.step)) if current else (),
+        conflicts=documents(await conflicts_of(store, run, graph, version.step, version.item)) if current else (),
     )
 
 

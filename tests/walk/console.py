@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from orchestrator.errors import EXIT_OK, EXIT_WAITING
+
 ROOT = Path(__file__).parents[2]
 VARIES = re.compile(r"\d+\.\d+s|\d{4}-\d\d-\d\d \d\d:\d\d|resp_[0-9a-f]+")
 PROGRAMS = {"orch": [sys.executable, "-m", "orchestrator"], "python": [sys.executable], "cat": ["cat"]}
@@ -61,7 +63,7 @@ def follow(text: str, folder: Path) -> int:
             text=True,
             timeout=120,
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode in (EXIT_OK, EXIT_WAITING), done.stderr
         said = _lines(done.stdout)
         missing = [line for line in _lines("\n".join(shown)) if line and line != "…" and line not in said]
         assert not missing, f"`{command}` does not say:\n" + "\n".join(missing) + f"\n\nit says:\n{done.stdout}"
