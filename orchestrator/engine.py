@@ -23,9 +23,9 @@ from orchestrator.contracts.schemas import parse_json
 from orchestrator.errors import BudgetExceeded, OrchError, StoreError, UsageError
 from orchestrator.fan_out import collector
 from orchestrator.gates import answer, answer_due, look_at
-from orchestrator.graph import Graph, StepNode, downstream
+from orchestrator.graph import Graph, StepNode, downstream, upstream
 from orchestrator.ids import canonical_json
-from orchestrator.inputs import check_inputs
+from orchestrator.inputs import check_inputs, given_inputs
 from orchestrator.output import too_large
 from orchestrator.project import Project
 from orchestrator.providers.registry import Providers
@@ -344,18 +344,35 @@ async def keep_step(
     return seen.head
 
 
-async def rerun(services: Services, graph: Graph, run: RunRow, from_steps: Sequence[str]) -> RunRow:
-    """A child run: the named steps and all below them run again, everything else is shared by reference."""
+async def rerun(
+    services: Services,
+    graph: Graph,
+    run: RunRow,
+    from_steps: Sequence[str],
+    *,
+    only: bool = False,
+    until: Sequence[str] = (),
+    inputs: Mapping[str, Any] | None = None,
+) -> RunRow:
+    """A child run: the named steps and all below them run again, everything else is shared by reference.
+
+    `only`: just the named steps. `until`: of all these, only what those steps need, themselves included. `inputs` have
+    other values in the child, and what reads them runs again, with all below. What is shared although something above
+    it is new is stale in the child; a refresh runs it. Raises UsageError for an unknown step or input.
+    """
     no_bench(run)
-    for name in from_steps:
+    for name in (*from_steps, *until):
         if name not in graph.steps:
             raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
+    given = given_inputs(graph, inputs or {}, services.settings.user)
     hosts = check_models(services, graph)
-    again = downstream(graph, from_steps) | set(from_steps)
+    again = set(from_steps) | (set() if only else downstream(graph, from_steps)) | downstream(graph, given)
+    again &= upstream(graph, until) | set(until) if until else again
     every = await services.store.steps(run.id)
     rows = {row.name: row for row in every if row.item is None}
     again |= _ask_again(graph, every, again)
-    shared = [_shared(step, rows.get(step.name), step.name in again) for step in _new_steps(graph)]
+    new = again | given.keys()
+    shared = [_shared(step, rows.get(step.name), step.name in new) for step in _new_steps(graph)]
     steps = tuple(one for step in shared for one in (step, *_shared_items(step, every)))
     child, dispatches = await services.store.create_run(
         NewRun(
@@ -366,8 +383,8 @@ async def rerun(services: Services, graph: Graph, run: RunRow, from_steps: Seque
             session=run.session,
             message=run.message,
             author=services.settings.user,
-            inputs={},
-            defaulted=frozenset(row.name for row in rows.values() if row.defaulted),
+            inputs=given,
+            defaulted=frozenset(row.name for row in rows.values() if row.defaulted) - given.keys(),
             steps=steps,
             cap_usd=run.cap_usd,
             on_exceed=run.on_exceed,

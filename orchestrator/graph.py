@@ -287,6 +287,18 @@ def downstream(graph: Graph, names: Iterable[str]) -> frozenset[str]:
     return frozenset(below)
 
 
+def upstream(graph: Graph, names: Iterable[str]) -> frozenset[str]:
+    """Every step that the given steps wait for, by reads and needs. The given ones only if above another."""
+    waiting = [parent for name in names for parent in graph.steps[name].parents]
+    above: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in above:
+            above.add(name)
+            waiting.extend(graph.steps[name].parents)
+    return frozenset(above)
+
+
 def topological(parents: Mapping[str, Collection[str]]) -> tuple[str, ...]:
     """The keys in an order in which each comes after its parents, ties by the order of the mapping.
 

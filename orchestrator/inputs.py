@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -33,6 +34,14 @@ def check_inputs(graph: Graph, given: Mapping[str, Any], author: str = "customer
         name: _artifact(node, given.get(name, node.default), author if name in given else "default")
         for name, node in declared.items()
     }
+
+
+def given_inputs(graph: Graph, given: Mapping[str, Any], author: str) -> dict[str, NewArtifact]:
+    """The inputs that are given, and no other. Raises UsageError for the first thing wrong."""
+    if not given.keys() <= graph.inputs.keys():
+        check_inputs(graph, given)  # which says what is not known
+    known = {name: graph.inputs[name] for name in given}
+    return check_inputs(replace(graph, inputs=known), given, author)
 
 
 def _artifact(node: InputNode, value: Any, author: str) -> NewArtifact:

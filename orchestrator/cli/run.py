@@ -141,13 +141,25 @@ def resume(
 
 @command("rerun")
 @click.argument("reference", metavar="[RUN]", default="last")
-@click.option("--from", "steps", metavar="STEPS", multiple=True, required=True, help="Where to begin again.")
+@click.option("--from", "steps", metavar="STEPS", multiple=True, help="Begin again here; all below runs again too.")
+@click.option("--only", metavar="STEPS", multiple=True, help="Run just these again.")
+@click.option("--until", metavar="STEPS", multiple=True, help="Of all that, run only what these need.")
+@click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help="Another value of an input.")
 @events_option
-def rerun(state: State, reference: str, steps: tuple[str, ...]) -> int:
+def rerun(
+    state: State,
+    reference: str,
+    steps: tuple[str, ...],
+    only: tuple[str, ...],
+    until: tuple[str, ...],
+    assignments: tuple[str, ...],
+) -> int:
     """Run again from a step, as a new run that shares what is unchanged.
 
-    STEPS is a name, or a selection: tag:costs, status:failed, "stale and kind:llm". What waits for them runs again too.
+    STEPS is a name, or a selection: tag:costs, status:failed, "stale and kind:llm". An input that is --set has its
+    other value in the new run alone; what reads it runs again, and all below.
     """
+    from orchestrator.cli.inputs import read_inputs
     from orchestrator.cli.selecting import selected, steps_of
     from orchestrator.cli.session import find_rows, open_desk
     from orchestrator.engine import rerun as rerun_run
@@ -155,11 +167,20 @@ def rerun(state: State, reference: str, steps: tuple[str, ...]) -> int:
     desk = open_desk(state)
     found, rows = find_rows(desk, run_ref(reference))
     graph = desk.graph_of(found, require_model=True)
-    again = steps_of(selected(graph, steps, rows))
-    chosen = [name for name in graph.steps if name in again]
+    if steps and only:
+        raise UsageError("--from and --only exclude each other", hint="--from runs what is below too.")
+    if not (steps or only or assignments):
+        raise UsageError("nothing is to run again", hint="Write --from STEP, --only STEP or --set INPUT=VALUE.")
+
+    def names(texts: tuple[str, ...]) -> list[str]:
+        wanted = steps_of(selected(graph, texts, rows))
+        return [name for name in graph.steps if name in wanted]
+
+    inputs = read_inputs(None, assignments, graph.spec) if assignments else {}
 
     async def work(services: Services, progress: Progress) -> RunRow:
-        return await rerun_run(services, graph, await services.store.run(found.id), chosen)
+        row, first = await services.store.run(found.id), names(steps or only)
+        return await rerun_run(services, graph, row, first, only=bool(only), until=names(until), inputs=inputs)
 
     return carry_out(desk, graph, work)
 

@@ -83,8 +83,9 @@ def _steps(tx: Tx, run_id: str, new: NewRun) -> list[NewAttempt]:
         if step.kind == "gate" and step.head and not approvals.holds(tx, row["basis_id"], heads):
             raise UsageError(f"what {step.name} shows changed just now; no run was made", hint="try again")
         if step.kind == "input" and row["head_id"] is None and step.name in new.inputs:
-            row["head_id"] = artifacts.write(tx, run_id, step.name, "", 1, new.inputs[step.name], None, None)
-            row["last_version"] = 1
+            version = step.last_version + 1  # where it replaces the parent run's value, numbers go on
+            row["head_id"] = artifacts.write(tx, run_id, step.name, "", version, new.inputs[step.name], None, None)
+            row["last_version"] = version
         elif step.kind != "input" and not step.head and not row["unmet"]:
             row["attempt_id"] = uuid7()
             ready.append(NewAttempt(Dispatch(run_id, step.name, step.item, row["attempt_id"], 1, 1), row["id"]))

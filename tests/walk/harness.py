@@ -316,10 +316,10 @@ class House:
                 await engine.resume_run(services, graph, await services.store.run(run.id))
             return await look(services, graph, run.id)
 
-    async def rerun(self, *steps: str, ref: str | int = "last") -> Seen:
-        """`orch rerun --from …`; the child run."""
+    async def rerun(self, *steps: str, ref: str | int = "last", **options: Any) -> Seen:
+        """`orch rerun --from …`; the child run. `options` are those of rerun: only, until, inputs."""
         async with self.services() as (services, graph):
-            row = await engine.rerun(services, graph, await services.store.run(ref), steps)
+            row = await engine.rerun(services, graph, await services.store.run(ref), steps, **options)
             return await look(services, graph, row.id)
 
     async def revise(
