@@ -164,13 +164,13 @@ def rerun(
     from orchestrator.cli.session import find_rows, open_desk
     from orchestrator.engine import rerun as rerun_run
 
-    desk = open_desk(state)
-    found, rows = find_rows(desk, run_ref(reference))
-    graph = desk.graph_of(found, require_model=True)
     if steps and only:
         raise UsageError("--from and --only exclude each other", hint="--from runs what is below too.")
     if not (steps or only or assignments):
         raise UsageError("nothing is to run again", hint="Write --from STEP, --only STEP or --set INPUT=VALUE.")
+    desk = open_desk(state)
+    found, rows = find_rows(desk, run_ref(reference))
+    graph = desk.graph_of(found, require_model=True)
 
     def names(texts: tuple[str, ...]) -> list[str]:
         wanted = steps_of(selected(graph, texts, rows))
