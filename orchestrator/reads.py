@@ -6,15 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 from orchestrator.contracts import Contract
-from orchestrator.graph import StepNode
+from orchestrator.errors import StepFailed
+from orchestrator.graph import Read, StepNode
 from orchestrator.ids import variable
 from orchestrator.spec import MISSING
-from orchestrator.values import Snapshot
+from orchestrator.values import Artifact, Snapshot
 
 
 def read_values(step: StepNode, snapshot: Snapshot) -> dict[str, Any]:
     """The reads as Python values, by the names functions use: a model instance where the schema is pydantic; the items
-    of a step as a mapping from key to value."""
+    of a step as a mapping from key to value.
+
+    Raises StepFailed for a value that its contract does not allow any more.
+    """
     return _values(step, snapshot, lambda contract, body: contract.instance(body))
 
 
@@ -30,9 +34,33 @@ def _values(step: StepNode, snapshot: Snapshot, value: Callable[[Contract, bytes
         found = snapshot.artifacts.get(read.name)
         if found is not None and read.takes == "each":
             items = sorted(snapshot.items.get(read.name, {}).items())
-            values[variable(read.name)] = {key: value(read.contract, artifact.body) for key, artifact in items}
+            values[variable(read.name)] = {key: _fitting(step, read, artifact, value) for key, artifact in items}
         elif found is not None:
-            values[variable(read.name)] = value(read.contract, found.body)
+            values[variable(read.name)] = _fitting(step, read, found, value)
         elif read.default is not MISSING:
             values[variable(read.name)] = read.default
     return values
+
+
+def _fitting(step: StepNode, read: Read, artifact: Artifact, value: Callable[[Contract, bytes], Any]) -> Any:
+    """The value, as its contract is now: that may have changed since the value was made (A19)."""
+    try:
+        return value(read.contract, artifact.body)
+    except ValueError as error:
+        name, contract = artifact.version.label, read.contract
+        why = _why(contract, artifact.body) or str(error).splitlines()[0]
+        raise StepFailed(
+            f"{step.name} reads {name}@{artifact.version.version}, which its contract {contract.name} does not allow"
+            f" any more: {why}; nothing was sent",
+            hint=f"make {name} anew (orch refresh), or edit it; the contract stands in {contract.place}",
+            code="invalid_read",
+        ) from error
+
+
+def _why(contract: Contract, body: bytes) -> str:
+    """The first thing that is wrong with a value; empty where it is no value of the contract's form at all."""
+    try:
+        faults = contract.faults(contract.load(body))
+    except ValueError:
+        return ""
+    return f"{faults[0].path} {faults[0].rule}" if faults else ""
