@@ -108,7 +108,7 @@ def next_commands(state: State, run: RunRow, steps: Sequence[StepRow], stale: Se
         return [*answers, state.command(f"show {number}{f'/{asking[0]}' if asking else ''}")]
     if stale:
         return [state.command(f"refresh {number}"), state.command(f'keep {number}/{stale[0]} -m "…"')]
-    last = next((step.label for step in reversed(steps) if step.head is not None), "")
+    last = next((step.label for step in reversed(steps) if step.status != "skipped"), "")
     beside = [] if run.parent_number is None else [state.command(f"compare {run.parent_number} {number}")]
     return [*beside, state.command(f"show {number}/{last}"), state.command(f"why {number}/{last}")]
 
