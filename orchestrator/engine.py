@@ -335,7 +335,10 @@ async def keep_step(
     node = collector(step) if step.for_each is not None and item is None else step
     seen = await snapshot_of(services.store, run.id, node, item)
     if seen.head is None:
-        raise UsageError(f"{name} has no version that could be kept", hint="`orch resume` runs it")
+        label = f"{name}/{item}" if item else name
+        raise UsageError(
+            f"{label} has no version that could be kept", hint=f"`orch show {run.number}` says what there is"
+        )
     for key in seen.head.field_hashes if node is not step else ():
         await keep_step(services, graph, run, name, note, item=key)
     now = manifest_now(node, seen)
@@ -370,7 +373,7 @@ async def rerun(
     again &= upstream(graph, until) | set(until) if until else again
     every = await services.store.steps(run.id)
     rows = {row.name: row for row in every if row.item is None}
-    again |= _ask_again(graph, every, again)
+    again |= _ask_again(graph, every, again)  # an approval that is not given cannot be shared, whatever `until` says
     new = again | given.keys()
     shared = [_shared(step, rows.get(step.name), step.name in new) for step in _new_steps(graph)]
     steps = tuple(one for step in shared for one in (step, *_shared_items(step, every)))

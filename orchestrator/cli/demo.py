@@ -1,6 +1,6 @@
 """`demo`: the real engine on the shipped ten-step example, answered by hand-written texts instead of a model.
 
-It works on a copy outside the checkout, with a database of its own, so that what follows (show, why, edit, rerun) can
+It works on a copy outside the checkout, with a database of its own, so that what follows (show, why, edit, refresh) can
 be tried freely and nothing of the user's is touched.
 """
 
@@ -116,6 +116,6 @@ def _print_next(state: State) -> None:
         "why last/tech-stack",
         "why last/tech-stack --text",
         "edit last/cost-calculator --set weekly_usd=1200",
-        "rerun last --from tech-stack",
+        "refresh last",
     ):
         show(out, f"  {state.command(line)}")

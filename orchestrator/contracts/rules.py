@@ -126,11 +126,6 @@ _PYDANTIC: Final[Mapping[str, str]] = {
 }
 
 
-def pydantic_faults(model: type[BaseModel], value: Any) -> tuple[SchemaFault, ...]:
-    """All faults of JSON data under a pydantic model."""
-    return pydantic_check(model, value)[1]
-
-
 def pydantic_check(model: type[BaseModel], value: Any) -> tuple[BaseModel | None, tuple[SchemaFault, ...]]:
     """JSON data as an instance of a pydantic model, or all its faults."""
     try:

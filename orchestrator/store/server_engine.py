@@ -13,7 +13,6 @@ from sqlalchemy.exc import ArgumentError
 from orchestrator.errors import StoreError
 from orchestrator.store import guard
 
-SCHEMES: Final = ("postgresql://", "postgres://", "postgresql+psycopg://")
 _NAME: Final = re.compile(r":([a-z_][a-z0-9_]*)")
 # A connection through a firewall that has dropped it must not hang for the two hours that TCP would wait.
 _ALIVE: Final = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 30_000}
