@@ -31,7 +31,7 @@ from orchestrator.project import Project
 from orchestrator.providers.registry import Providers
 from orchestrator.settings import Settings
 from orchestrator.spec import SENSITIVITY_RANK, Decided
-from orchestrator.staleness import pins_of, stale_reasons
+from orchestrator.staleness import earlier_of, stale_reasons
 from orchestrator.step import Services, check_models, error_record, run_step
 from orchestrator.store import open_store
 from orchestrator.store.records import AdoptPlan, Kept, NewRun, NewStep, RunBusy
@@ -270,7 +270,7 @@ async def refresh_run(
     await _check_same_steps(services, graph, run)
     if not take_over:
         await services.store.check_free(run.id, services.worker)
-    await services.store.repin(run.id, pins_of(graph))
+    await services.store.take_newest(run.id, earlier_of(graph))
     rows = await services.store.steps(run.id)
     stale = stale_reasons(graph, rows)
     named = [row for row in rows if row.item and not row.retired and row.label in (steps or ())]
@@ -421,7 +421,7 @@ async def edit_artifact(
     node = graph.steps.get(name) or graph.inputs.get(name)
     if node is None:
         raise UsageError(f"{graph.name} has no step or input {name}", hint=f"it has {', '.join(graph.rank)}")
-    if name in pins_of(graph):
+    if name in earlier_of(graph):
         raise UsageError(
             f"{name} is what an earlier run made, so it is not edited here",
             hint=f"edit it in that run, then: orch refresh {run.number}",
@@ -675,7 +675,9 @@ def _spec_json(graph: Graph) -> bytes:
 
 
 def _new_steps(graph: Graph) -> list[NewStep]:
-    inputs = [NewStep(name, None, "input", graph.rank[name], pin=node.pin) for name, node in graph.inputs.items()]
+    inputs = [
+        NewStep(name, None, "input", graph.rank[name], earlier=node.earlier) for name, node in graph.inputs.items()
+    ]
     return inputs + [
         NewStep(step.name, None, "map" if step.for_each else step.kind, graph.rank[step.name], step.parents)
         for step in graph.steps.values()

@@ -27,7 +27,7 @@ from orchestrator.spec import (
     StepSpec,
 )
 from orchestrator.tools import Tool
-from orchestrator.values import Pin
+from orchestrator.values import FromEarlier
 
 if TYPE_CHECKING:
     from orchestrator.project import Project
@@ -134,13 +134,13 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class InputNode:
-    """A run's input. `default` is MISSING where a value must be given. `pin`: an earlier run made it."""
+    """A run's input. `default` is MISSING where a value must be given. `earlier`: an earlier run made it."""
 
     name: str
     contract: Contract
     place: Place
     default: Any = MISSING
-    pin: Pin | None = None
+    earlier: FromEarlier | None = None
 
 
 @dataclass(frozen=True, slots=True)

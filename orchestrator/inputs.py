@@ -17,7 +17,7 @@ from orchestrator.values import NewArtifact
 
 def check_inputs(graph: Graph, given: Mapping[str, Any], author: str = "customer") -> dict[str, NewArtifact]:
     """Every declared input with a value, defaults filled in. Raises UsageError for the first thing wrong."""
-    declared = {name: node for name, node in graph.inputs.items() if node.pin is None}
+    declared = {name: node for name, node in graph.inputs.items() if node.earlier is None}
     for name in given:
         if name not in declared:
             near = get_close_matches(name, list(declared), n=1)

@@ -25,15 +25,15 @@ from orchestrator.inputs import check_inputs
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.tokens import estimate, of_bytes
 from orchestrator.spec import ConversationSpec, Sensitivity
-from orchestrator.staleness import Difference, differences, pins_of, with_newest
+from orchestrator.staleness import Difference, differences, earlier_of, with_newest
 from orchestrator.step import Services, check_models, compose_off_loop, output_format
-from orchestrator.store.pins import Pinned
+from orchestrator.store.earlier import Taken
 from orchestrator.values import (
     Artifact,
     ArtifactVersion,
+    FromEarlier,
     LeftOut,
     NewArtifact,
-    Pin,
     Prompt,
     Request,
     RunRow,
@@ -89,7 +89,7 @@ async def plan_new(services: Services, graph: Graph, inputs: Mapping[str, Any], 
     hosts = check_models(services, graph, with_key=False)
     given = check_inputs(graph, inputs)
     sizes = {name: estimate(artifact.body) for name, artifact in given.items()}
-    taken = await services.store.pins_now(session, pins_of(graph))
+    taken = await services.store.earlier_now(session, earlier_of(graph))
     sizes |= {name: of_bytes(one.version.size) for name, one in taken.items()}
     refused = _refusals(services, graph, {name: one.version.sensitivity for name, one in taken.items()})
     counts = {s.name: _listed(s, given) for s in graph.steps.values()}
@@ -100,22 +100,24 @@ async def plan_new(services: Services, graph: Graph, inputs: Mapping[str, Any], 
         for s in graph.steps.values()
     ]
     plan = _plan(graph, steps, hosts)
-    return replace(plan, notes=(*plan.notes, *(_taken(name, pin, taken) for name, pin in pins_of(graph).items())))
+    return replace(
+        plan, notes=(*plan.notes, *(_taken(name, earlier, taken) for name, earlier in earlier_of(graph).items()))
+    )
 
 
-def _taken(name: str, pin: Pin, taken: Mapping[str, Pinned]) -> str:
+def _taken(name: str, earlier: FromEarlier, taken: Mapping[str, Taken]) -> str:
     """What a new run would take from an earlier one."""
     if name in taken:
-        return f"{name} is taken from run {taken[name].run}: {pin.step}@{taken[name].version.version}"
-    lacks = "so the run does not start" if pin.required else "so its default is read"
-    return f"{name}: no earlier run of the {pin.source} has {pin.step} as {pin.contract}, {lacks}"
+        return f"{name} is taken from run {taken[name].run}: {earlier.step}@{taken[name].version.version}"
+    lacks = "so the run does not start" if earlier.required else "so its default is read"
+    return f"{name}: no earlier run of the {earlier.source} has {earlier.step} as {earlier.contract}, {lacks}"
 
 
 async def plan_run(services: Services, graph: Graph, run: RunRow, *, again: Collection[str] | None = None) -> Plan:
     """What `resume` and a refresh of everything stale would do to an existing run; `again` names steps that are to run
     whether they are stale or not."""
     hosts = check_models(services, graph, with_key=False)
-    newest = await services.store.newest_pins(run.id, pins_of(graph))
+    newest = await services.store.newest_earlier(run.id, earlier_of(graph))
     every = with_newest(await services.store.steps(run.id), newest)
     rows = {row.name: row for row in every if row.item is None}
     found = differences(graph, every)

@@ -19,7 +19,7 @@ from orchestrator.fan_out import collector, item_heads
 from orchestrator.graph import Graph, StepNode
 from orchestrator.spec import ManifestKind
 from orchestrator.thread import explain, manifest
-from orchestrator.values import ArtifactVersion, Manifest, Pin, StepRow, heads_of
+from orchestrator.values import ArtifactVersion, FromEarlier, Manifest, StepRow, heads_of
 
 MADE_WITH: Final[frozenset[ManifestKind]] = frozenset({"definition", "template", "code", "tools", "model"})
 EDITED_MEANWHILE: Final = "an input was edited while it ran"
@@ -74,9 +74,9 @@ def differences(graph: Graph, rows: Sequence[StepRow]) -> dict[str, Difference]:
     return found
 
 
-def pins_of(graph: Graph) -> dict[str, Pin]:
+def earlier_of(graph: Graph) -> dict[str, FromEarlier]:
     """What the pipeline takes from earlier runs, by the name it has here."""
-    return {name: node.pin for name, node in graph.inputs.items() if node.pin is not None}
+    return {name: node.earlier for name, node in graph.inputs.items() if node.earlier is not None}
 
 
 def with_newest(rows: Sequence[StepRow], newest: Mapping[str, ArtifactVersion]) -> tuple[StepRow, ...]:

@@ -18,7 +18,7 @@ from orchestrator.spec import Effort, ManifestKind, Sensitivity
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class FromEarlier:
     """What a run takes from an earlier one when it starts: the version of a step there, of this contract (S15).
 
     `session`: of the newest earlier run of the same session; `project`: of the newest that succeeded. `required`: a run

@@ -85,14 +85,14 @@ class Building:
         self._fan_outs: dict[str, ForEach | None] = {}
 
     def graph(self) -> Graph | None:
-        from orchestrator.building.pins import resolve_pins
+        from orchestrator.building.earlier import resolve_earlier
         from orchestrator.building.selects import resolve_selects
         from orchestrator.building.steps import StepBuilding
 
         for name in self.spec.artifacts:
             self.contract(name)
         resolve_selects(self)
-        resolve_pins(self)
+        resolve_earlier(self)
         self.gates = Gates(self.spec)  # of the reads by name
         self._build_inputs()
         self._check_names()
@@ -371,8 +371,8 @@ def _digested(
     """What makes two graphs the same: whatever a run of them could do differently."""
     yield [spec.pipeline, spec.system, list(outputs), spec.budget.model_dump(mode="json") if spec.budget else None]
     for name, node in inputs.items():
-        pin = [node.pin.source, node.pin.step] if node.pin is not None else []
-        yield [name, node.contract.digest, None if node.default is MISSING else [node.default], *pin]
+        earlier = [node.earlier.source, node.earlier.step] if node.earlier is not None else []
+        yield [name, node.contract.digest, None if node.default is MISSING else [node.default], *earlier]
     for name, step in steps.items():
         model = step.model
         yield [

@@ -157,7 +157,7 @@ def statements(
     given = [
         Statement(name, artifact.body.decode("utf-8", "replace"), "input", name, name in read, _guarded(graph, name))
         for name, artifact in snapshot.record.items()
-        if not _is_pinned(graph, name)
+        if not _is_earlier(graph, name)
         and not _is_default(name, artifact.version, snapshot)
         and artifact.version.origin != "import"
     ]
@@ -174,9 +174,9 @@ def statements(
     return (*said, *(record for entry in chosen for record in _on_record(entry, sources)))
 
 
-def _is_pinned(graph: Graph, name: str) -> bool:
+def _is_earlier(graph: Graph, name: str) -> bool:
     """Whether an earlier run made it: then it is nobody's word in this one."""
-    return name in graph.inputs and graph.inputs[name].pin is not None
+    return name in graph.inputs and graph.inputs[name].earlier is not None
 
 
 def _guarded(graph: Graph, name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.ids import uuid7
-from orchestrator.store import approvals, artifacts, json_text, messages, pins, runs
+from orchestrator.store import approvals, artifacts, earlier, json_text, messages, runs
 from orchestrator.store.claims import NewAttempt, new_attempts
 from orchestrator.store.columns import to_pico
 from orchestrator.store.content import put
@@ -72,7 +72,7 @@ def _steps(tx: Tx, run_id: str, new: NewRun) -> list[NewAttempt]:
     """Write the steps; the first attempts of those that wait for nothing."""
     listed = {step.name for step in new.steps}
     inputs = [NewStep(name, None, "input", -1) for name in new.inputs if name not in listed]
-    steps = (*inputs, *(pins.pinned(tx, run_id, step) for step in new.steps))
+    steps = (*inputs, *(earlier.taken(tx, run_id, step) for step in new.steps))
     parents = _parents(tx, new)
     heads = {(step.name, step.item or ""): step.head for step in steps}
     met = {step.name for step in steps if step.kind == "input" or step.head}

@@ -23,11 +23,11 @@ from orchestrator.values import (
     Dispatch,
     ErrorRecord,
     Event,
+    FromEarlier,
     LeftOut,
     Manifest,
     Mode,
     NewArtifact,
-    Pin,
     Present,
     Prompt,
     ReadRecord,
@@ -75,8 +75,9 @@ class NewStep:
     """A row of a run's graph: a step, or an input (`kind` "input").
 
     `parents` are the steps it waits for. `head` shares an artifact of the parent run by its id: the step then counts
-    as succeeded, and its next version is numbered after `last_version`. `pin` finds the head among earlier runs. A step
-    with items is of kind `map`; items stand in a list only where they are shared too, with the hash of their `entry`.
+    as succeeded, and its next version is numbered after `last_version`. `earlier` finds the head among earlier runs. A
+    step with items is of kind `map`; items stand in a list only where they are shared too, with the hash of their
+    `entry`.
     """
 
     name: str
@@ -86,7 +87,7 @@ class NewStep:
     parents: tuple[str, ...] = ()
     head: str | None = None
     last_version: int = 0
-    pin: Pin | None = None
+    earlier: FromEarlier | None = None
     entry: str | None = None
 
 

@@ -31,12 +31,12 @@ from orchestrator.store import (
     claims,
     commits,
     creation,
+    earlier,
     fan_out,
     gates,
     listing_runs,
     messages,
     overview,
-    pins,
     redo,
     removal,
     runs,
@@ -81,12 +81,12 @@ from orchestrator.values import (
     DoneCall,
     ErrorRecord,
     Event,
+    FromEarlier,
     Manifest,
     Merge,
     Message,
     Mode,
     NewArtifact,
-    Pin,
     RunRow,
     RunStatus,
     SentCall,
@@ -499,18 +499,18 @@ class Store:
         work = partial(answers.edit, run_id=run_id, name=step, item=item, base_version=base_version, new=new)
         return await self._write("edit", work)
 
-    async def newest_pins(self, run_id: str, wanted: Mapping[str, Pin]) -> Mapping[str, ArtifactVersion]:
+    async def newest_earlier(self, run_id: str, wanted: Mapping[str, FromEarlier]) -> Mapping[str, ArtifactVersion]:
         """What a run would take from earlier runs if it started now, by the name it has there."""
-        return await self._read(partial(pins.newest, run_id=run_id, wanted=wanted)) if wanted else {}
+        return await self._read(partial(earlier.newest, run_id=run_id, wanted=wanted)) if wanted else {}
 
-    async def pins_now(self, session: str | None, wanted: Mapping[str, Pin]) -> Mapping[str, pins.Pinned]:
+    async def earlier_now(self, session: str | None, wanted: Mapping[str, FromEarlier]) -> Mapping[str, earlier.Taken]:
         """What a new run in this session (None = one of its own) would take from earlier runs."""
-        return await self._read(partial(pins.now, session=session, wanted=wanted)) if wanted else {}
+        return await self._read(partial(earlier.now, session=session, wanted=wanted)) if wanted else {}
 
-    async def repin(self, run_id: str, wanted: Mapping[str, Pin]) -> None:
+    async def take_newest(self, run_id: str, wanted: Mapping[str, FromEarlier]) -> None:
         """Take from earlier runs what is newest there now; a running step keeps what it has read (S06)."""
         if wanted:
-            await self._write("repin", partial(pins.repin, run_id=run_id, wanted=wanted))
+            await self._write("take_newest", partial(earlier.take_newest, run_id=run_id, wanted=wanted))
 
     async def made_from(self, run_id: str, step: str) -> benches.MadeFrom:
         """What a step's current version rests on: the very versions that were read."""

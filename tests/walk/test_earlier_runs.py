@@ -81,8 +81,8 @@ def test_S15_a_run_reads_what_the_last_run_of_its_session_made(tmp_path: Path) -
     second = run(house, "blue")
     assert second.text("report") == "report(blue, report(red, null))"
     assert run(house, "green").text("report") == "report(green, report(blue, report(red, null)))"
-    pinned = second.artifacts["previous-report"].version
-    assert (pinned.run_id, pinned.step, pinned.version) == (asyncio.run(house.look(1)).row.id, "report", 1)
+    taken = second.artifacts["previous-report"].version
+    assert (taken.run_id, taken.step, taken.version) == (asyncio.run(house.look(1)).row.id, "report", 1)
     opening = second.journals["report"][0].threads[0].prompt.text
     assert '<artifact step="previous-report" type="note">' in opening
     assert "No promise." in opening
@@ -110,7 +110,7 @@ def test_a_run_without_what_it_needs_of_earlier_ones_does_not_start(tmp_path: Pa
     house = weekly(tmp_path, default="")
     with pytest.raises(UsageError, match="no run of this session has report as note") as raised:
         run(house, "red")
-    assert raised.value.code == "nothing_pinned"
+    assert raised.value.code == "nothing_earlier"
     assert house.requests() == []
     assert asyncio.run(house.runs()) == ()
     assert notes(house) == (
@@ -134,10 +134,10 @@ def test_S15_an_edit_there_is_a_reason_here_and_refresh_takes_it(tmp_path: Path)
     assert planned(house, 2)["report"] == ("reuse", ())
     asyncio.run(house.edit("report", "by hand", ref=1))
     assert planned(house, 2)["report"] == ("run", ("previous-report v1→v2 (ana)",))
-    assert asyncio.run(house.look(2)).text("previous-report") == "report(red, null)", "pinned until it is refreshed"
+    assert asyncio.run(house.look(2)).text("previous-report") == "report(red, null)", "taken until it is refreshed"
     seen = refreshed(house, 2)
     assert seen.text("report") == "report(blue, by hand)"
-    assert [dict(event.data) for event in seen.events if event.kind == "pin.moved"] == [{"run": 1}]
+    assert [dict(event.data) for event in seen.events if event.kind == "earlier.moved"] == [{"run": 1}]
     assert planned(house, 2)["report"] == ("reuse", ())
 
 

@@ -1,7 +1,7 @@
 """Reads of what earlier runs made (`from: session | project`), as inputs that nobody gives.
 
 When a run starts it takes the newest version there is and keeps to it (S15). So in the graph such a read is an input
-with a `pin`; two steps that read the same under one name share it.
+with what it takes (`earlier`); two steps that read the same under one name share it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import Place
 from orchestrator.graph import InputNode
 from orchestrator.spec import MISSING, ReadSpec
-from orchestrator.values import Pin
+from orchestrator.values import FromEarlier
 
 if TYPE_CHECKING:
     from orchestrator.building import Building
 
 
-def resolve_pins(building: Building) -> None:
+def resolve_earlier(building: Building) -> None:
     """Put reads by name in place of reads from earlier runs, and note what they take; faults are reported."""
     steps = dict(building.spec.steps)
     for name, step in steps.items():
@@ -68,11 +68,12 @@ def _node(building: Building, step: str, read: ReadSpec, name: str, place: Place
             hint = "name its contract: type: NAME"
             building.error("P219", f"step {step}: there is no contract {contract_name} for {read.read}", place, hint)
         return None
-    pin = Pin(read.from_, read.read, contract.name, required=read.default is MISSING)
+    earlier = FromEarlier(read.from_, read.read, contract.name, required=read.default is MISSING)
     before = building.inputs.get(name)
-    if before is not None and before.pin is not None and replace(before.pin, required=pin.required) != pin:
+    there = before.earlier if before is not None else None
+    if there is not None and replace(there, required=earlier.required) != earlier:
         hint = "give one of them another name with `as`"
         building.error("P219", f"step {step}: {name} is two things read from earlier runs", place, hint)
         return None
-    required = pin.required or (before is not None and before.pin is not None and before.pin.required)
-    return InputNode(name, contract, place, pin=replace(pin, required=required))
+    required = earlier.required or (there is not None and there.required)
+    return InputNode(name, contract, place, earlier=replace(earlier, required=required))
