@@ -22,6 +22,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from orchestrator.ids import variable
+from orchestrator.syntax import expression_of
 
 MAX_LENGTH: Final = 2000
 
@@ -92,7 +93,7 @@ def parse(text: str) -> Expression:
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"the expression is longer than {MAX_LENGTH} characters")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = expression_of(text.strip())
     except SyntaxError as error:
         raise ExpressionError(
             f"`{text.strip()}` is not an expression: {error.msg}", hint=_syntax_hint(text), column=error.offset or 1

@@ -17,6 +17,7 @@ from typing import Any, Final
 from orchestrator.ids import digest, sha256
 from orchestrator.project import OutsideProject, Project, PythonLoadError, Shelf, on_shelf
 from orchestrator.python.slices import code_slice
+from orchestrator.syntax import module_of
 
 FORM: Final = "file.py:name"
 
@@ -123,11 +124,8 @@ def code_of(project: Project, path: Path, name: str) -> Mapping[str, str]:
 
 def _imported(file: Path, body: bytes) -> Iterator[Path]:
     """The files that the relative imports of a file name, as far as they exist."""
-    try:
-        tree = ast.parse(body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # only executing it can say what is wrong
-        return
-    for node in ast.walk(tree):
+    tree = module_of(body)
+    for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.ImportFrom) and node.level > 0:
             yield from _named(file, node)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from orchestrator.ids import sha256
+from orchestrator.syntax import module_of
 
 _DYNAMIC: Final = frozenset({"globals", "locals", "vars", "eval", "exec", "__import__"})
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -55,11 +56,10 @@ class _File:
 @functools.lru_cache(maxsize=32)
 def _parsed(text: str) -> _File | None:
     """None for a file that is not valid Python, or imports names it does not list."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    if any(alias.name == "*" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names):
+    tree = module_of(text)
+    if tree is None or any(
+        alias.name == "*" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names
+    ):
         return None
     pipelines = frozenset(name for statement in tree.body for name in _pipelines(statement))
     kept = tuple(statement for statement in tree.body if not _left_out(statement, pipelines))

@@ -8,7 +8,6 @@ JSON Schema for a model. Helpers that such an object uses from other cells are t
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import linecache
 import os
@@ -22,6 +21,7 @@ from orchestrator.errors import Place
 from orchestrator.ids import digest, sha256
 from orchestrator.project import Project
 from orchestrator.python.references import Found, code_of
+from orchestrator.syntax import module_of
 
 NOTEBOOK: Final = "notebook"
 
@@ -78,17 +78,9 @@ def text_of(file: str) -> str:
     return "".join(linecache.getlines(file))
 
 
-@functools.lru_cache(maxsize=32)
-def _tree(text: str) -> ast.Module | None:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
 def keyword_places(place: Place) -> Mapping[str, Place]:
     """Where each keyword of the call stands that begins on the line of `place`: its value's line and column."""
-    tree = _tree(text_of(place.file))
+    tree = module_of(text_of(place.file))
     nodes = ast.walk(tree) if tree is not None else ()
     call = next((node for node in nodes if isinstance(node, ast.Call) and node.lineno == place.line), None)
     keywords = call.keywords if call is not None else []
@@ -112,7 +104,7 @@ def function_places(function: Any) -> Mapping[str, Place]:
 def definition(function: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """The syntax tree of a function, with the lines of its file; None where its text is not known."""
     code = inspect.unwrap(function).__code__
-    tree = _tree(text_of(code.co_filename))
+    tree = module_of(text_of(code.co_filename))
     for node in ast.walk(tree) if tree else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])

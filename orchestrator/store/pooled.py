@@ -31,6 +31,12 @@ class Transactions(Protocol):
     def explain(self, error: BaseException) -> BaseException: ...
 
 
+def _seen(future: asyncio.Future[Any]) -> None:
+    """Takes the error of a write whose caller was cancelled, or the loop reports it as lost when it is collected."""
+    if not future.cancelled():
+        future.exception()
+
+
 class PooledWriter:
     """The write side of a database on a server."""
 
@@ -44,6 +50,7 @@ class PooledWriter:
 
     async def write(self, name: str, work: Callable[[Tx], T], *, durable: bool = True) -> T:
         future = asyncio.wrap_future(self._submit(name, work, durable))
+        future.add_done_callback(_seen)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
