@@ -12,10 +12,11 @@ from time import perf_counter
 from benchmarks import work
 from benchmarks.measure import Meter, Numbers
 from orchestrator import engine
-from orchestrator.engine import RunOptions, Services
+from orchestrator.engine import RunOptions
 from orchestrator.graph import Graph, build_graph
 from orchestrator.project import Project, find_project
 from orchestrator.settings import Settings, load_settings
+from orchestrator.step import Services
 from orchestrator.store import embedded  # what opening a database loads, as sqlite3 is loaded for the plain loop
 
 LOADED = (embedded,)

@@ -68,13 +68,13 @@ from orchestrator.spec import MISSING, AfterReject, Effort, GateChoice, Manifest
 if TYPE_CHECKING:
     from orchestrator.bodies.ctx import Ctx
     from orchestrator.decision import Decision
-    from orchestrator.engine import Services
     from orchestrator.exchange.comparing import RunComparison
     from orchestrator.graph import Graph
     from orchestrator.loading import Loaded
     from orchestrator.plan import Plan
     from orchestrator.project import Project
     from orchestrator.settings import Settings
+    from orchestrator.step import Services
     from orchestrator.values import Event, RunRow
 
 __all__ = ["Input", "Pipeline", "Read", "Run", "Step", "artifact"]

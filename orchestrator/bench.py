@@ -20,11 +20,11 @@ from typing import Any, Final
 
 from orchestrator.building.variants import Variation, varied
 from orchestrator.context.budget import message_number
-from orchestrator.engine import HEARTBEAT_SECONDS
 from orchestrator.errors import BudgetExceeded, OrchError, StoreError, UsageError
 from orchestrator.exchange.benching import ABSENT, Benched, Sample, Variant
 from orchestrator.graph import Graph, StepNode
 from orchestrator.loading import Loaded
+from orchestrator.loop import HEARTBEAT_SECONDS
 from orchestrator.output import too_large
 from orchestrator.plan import Plan, plan_step
 from orchestrator.providers.tokens import of_bytes

@@ -1,19 +1,25 @@
-"""What a person decides about versions: which of two stands (S07), and which fields stay as they are."""
+"""What a person does about versions: write one, keep one, say which of two stands (S07) and which fields stay."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from orchestrator.bodies.asking import manifest_now, reads_of, snapshot_of
 from orchestrator.contracts import Contract
 from orchestrator.errors import UsageError
 from orchestrator.exchange.merging import ABSENT, EVERY, Conflict, Side, chooser, covers, merge
+from orchestrator.fan_out import collector
 from orchestrator.graph import Graph, StepNode
 from orchestrator.merges import assembled, pinned
-from orchestrator.store.records import Undecided
-from orchestrator.values import Artifact, Dispatch, Merge, NewArtifact, RunRow
+from orchestrator.output import too_large
+from orchestrator.preconditions import known_step, no_bench
+from orchestrator.spec import SENSITIVITY_RANK
+from orchestrator.staleness import earlier_of
+from orchestrator.store.records import Kept, Undecided
+from orchestrator.values import Artifact, ArtifactVersion, Dispatch, Merge, NewArtifact, RunRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +66,94 @@ def _three(contract: Contract, undecided: Undecided) -> tuple[Any, Any, Any]:
     base = ABSENT if present.base is None else contract.load(present.base.body)
     head = contract.load(present.head.body)
     return base, head, pinned(present.pins, head, contract.load(undecided.draft.body)).value
+
+
+async def edit_artifact(
+    services: Services,
+    graph: Graph,
+    run: RunRow,
+    name: str,
+    *,
+    item: str | None = None,
+    value: Any,
+    base_version: int,
+    origin: Literal["person", "import"] = "person",
+    restored: ArtifactVersion | None = None,
+) -> ArtifactVersion:
+    """A person's new version of a step's or input's value, checked against its contract.
+
+    `restored` is the earlier version whose value this is again: what was found out about that value holds again too.
+    Raises UsageError where the value breaks the contract or the head is not `base_version` any more.
+    """
+    no_bench(run)
+    node = graph.steps.get(name) or graph.inputs.get(name)
+    if node is None:
+        raise UsageError(f"{graph.name} has no step or input {name}", hint=f"it has {', '.join(graph.rank)}")
+    if name in earlier_of(graph):
+        raise UsageError(
+            f"{name} is what an earlier run made, so it is not edited here",
+            hint=f"edit it in that run, then: orch refresh {run.number}",
+        )
+    if item is None and isinstance(node, StepNode) and node.for_each is not None:
+        hint = f"edit one of its items, {name}/KEY, or its list, {node.for_each.list_name}"
+        raise UsageError(f"{name} is made for each entry of a list: it has no value of its own", hint=hint)
+    if isinstance(node, StepNode) and node.gate is not None:
+        raise UsageError(f"{name} is a gate: its decision is given, not written", hint="orch approve, or orch reject")
+    contract = node.contract
+    try:
+        data = contract.normalise(value)
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}", hint=f"the contract stands in {contract.place}") from error
+    faults = contract.faults(data)
+    if faults:
+        lines = "; ".join(f"{fault.path} {fault.rule}, got {fault.value!r}" for fault in faults[:5])
+        raise UsageError(f"{name} does not fit its contract {contract.name}: {lines}", code="invalid_edit")
+    head = (await services.store.artifact(run.id, name, item)).version
+    body = contract.dump(data)
+    excess = too_large(contract, body)
+    if excess is not None:
+        hint = f"shorten it, or raise max_tokens of the contract {contract.name}"
+        raise UsageError(f"{name} is {excess}", hint=hint, code="too_large")
+    new = NewArtifact(
+        contract=contract.name,
+        body=body,
+        author=services.settings.user,
+        origin=origin,
+        sensitivity=max(head.sensitivity, (restored or head).sensitivity, key=lambda level: SENSITIVITY_RANK[level]),
+        field_hashes=contract.field_hashes(body),
+        facts=restored.facts if restored else {},
+        guards=restored.guards if restored else (),
+    )
+    return await services.store.edit(run.id, name, item, base_version, new)
+
+
+async def keep_step(
+    services: Services, graph: Graph, run: RunRow, name: str, note: str, *, item: str | None = None
+) -> ArtifactVersion:
+    """Accept the current version of a step, or of one item of it, as it is, whatever has changed above it: it is not
+    stale any more. A step with items is kept with all of them.
+
+    Raises UsageError where the step has no version or is under way.
+    """
+    no_bench(run)
+    step = known_step(graph, name)
+    if step.gate is not None:
+        raise UsageError(
+            f"{name} is a gate: only an answer opens it", hint="`orch refresh` lets it ask about what changed"
+        )
+    node = collector(step) if step.for_each is not None and item is None else step
+    seen = await snapshot_of(services.store, run.id, node, item)
+    if seen.head is None:
+        label = f"{name}/{item}" if item else name
+        raise UsageError(
+            f"{label} has no version that could be kept", hint=f"`orch show {run.number}` says what there is"
+        )
+    for key in seen.head.field_hashes if node is not step else ():
+        await keep_step(services, graph, run, name, note, item=key)
+    now = manifest_now(node, seen)
+    kept = Kept(name, item, seen.head.id, now, reads_of(node, item, seen, now), services.settings.user, note)
+    await services.store.keep(run.id, kept)
+    return seen.head
 
 
 async def settle(services: Services, graph: Graph, run: RunRow, name: str, text: str) -> tuple[Dispatch, ...]:

@@ -17,8 +17,8 @@ from orchestrator.values import Artifact, Event, RunRow, RunStatus, StepRow
 Work = Callable[["Services", "Graph"], Awaitable[RunRow]]
 
 if TYPE_CHECKING:
-    from orchestrator.engine import Services
     from orchestrator.graph import Graph
+    from orchestrator.step import Services
 
 R = TypeVar("R")
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from orchestrator.authoring import Pipeline
-    from orchestrator.engine import Services
     from orchestrator.frame import FramedArtifact, FramedQuote
     from orchestrator.graph import Graph
     from orchestrator.project import Project
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.providers.scripted import Script, ScriptedProvider
     from orchestrator.python.declarations import Source
     from orchestrator.settings import Settings
+    from orchestrator.step import Services
     from orchestrator.store.records import Journal, ThreadJournal
     from orchestrator.values import Artifact, CallRow, ErrorRecord, RunRow, StepRow
 
@@ -177,7 +177,7 @@ class OrchProject:
 
     def rerun(self, run: OrchRun, *steps: str, model: ScriptedProvider | None = None) -> OrchRun:
         """`orch rerun RUN --from STEP`: the child run."""
-        from orchestrator.engine import rerun
+        from orchestrator.forks import rerun
 
         self.model = model or self.model
 
@@ -188,7 +188,7 @@ class OrchProject:
 
     def edit(self, run: OrchRun, step: str, value: Any) -> OrchRun:
         """`orch edit`: a person's new version of a value; the run as it is then."""
-        from orchestrator.engine import edit_artifact
+        from orchestrator.edits import edit_artifact
 
         async def work(services: Services, graph: Graph) -> RunRow:
             row = await services.store.run(run.row.id)

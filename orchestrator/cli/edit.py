@@ -26,8 +26,8 @@ from orchestrator.files import keep_private, private_folder
 if TYPE_CHECKING:
     from orchestrator.cli.session import Desk
     from orchestrator.contracts import Contract
-    from orchestrator.engine import Services
     from orchestrator.graph import Graph
+    from orchestrator.step import Services
     from orchestrator.values import Artifact, ArtifactVersion, RunRow
 
 
@@ -127,7 +127,7 @@ class Job:
         restored: ArtifactVersion | None = None,
     ) -> None:
         """Make this the new version and say what follows. Raises UsageError where `base` is not the head any more."""
-        from orchestrator.engine import edit_artifact
+        from orchestrator.edits import edit_artifact
         from orchestrator.store.answers import CHANGED_MEANWHILE
 
         try:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from orchestrator.cli.progress import Progress
     from orchestrator.cli.session import Desk
-    from orchestrator.engine import Services
     from orchestrator.graph import Graph, StepNode
     from orchestrator.spec import Decided
+    from orchestrator.step import Services
     from orchestrator.store.records import Answered, Shown
     from orchestrator.values import Artifact, RunRow
 

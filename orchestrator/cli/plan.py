@@ -59,7 +59,7 @@ def _plan_new(
 ) -> int:
     from orchestrator.cli.inputs import read_inputs
     from orchestrator.cli.session import drive, open_desk, services
-    from orchestrator.engine import check_inputs
+    from orchestrator.inputs import check_inputs
     from orchestrator.plan import part_of, plan_new
 
     desk = open_desk(state)

@@ -15,8 +15,8 @@ from orchestrator.errors import UsageError
 if TYPE_CHECKING:
     from orchestrator.cli.progress import Progress
     from orchestrator.cli.session import Desk
-    from orchestrator.engine import Services
     from orchestrator.graph import Graph
+    from orchestrator.step import Services
     from orchestrator.values import ArtifactVersion, RunRow
 
 
@@ -65,7 +65,7 @@ def keep(state: State, reference: str, message: str) -> int:
     It is not stale any more, until something above it changes again.
     """
     from orchestrator.cli.session import drive, find_run, open_desk, services
-    from orchestrator.engine import keep_step
+    from orchestrator.edits import keep_step
 
     plain_text("--message", message)
     ref = step_ref(reference)

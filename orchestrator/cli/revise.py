@@ -14,8 +14,8 @@ from orchestrator.errors import UsageError
 if TYPE_CHECKING:
     from orchestrator.cli.progress import Progress
     from orchestrator.cli.session import Desk
-    from orchestrator.engine import Services
     from orchestrator.graph import Graph
+    from orchestrator.step import Services
     from orchestrator.trace.versions import Side
     from orchestrator.values import RunRow, StepRow
 

@@ -18,9 +18,10 @@ from orchestrator.errors import UsageError
 if TYPE_CHECKING:
     from orchestrator.cli.progress import Progress
     from orchestrator.cli.session import Desk
-    from orchestrator.engine import RunOptions, Services
+    from orchestrator.engine import RunOptions
     from orchestrator.graph import Graph
     from orchestrator.plan import Plan
+    from orchestrator.step import Services
     from orchestrator.values import Event, RunRow
 
 Work = Callable[["Services", "Progress"], Awaitable["RunRow"]]
@@ -68,7 +69,8 @@ def run(
     """
     from orchestrator.cli.inputs import read_inputs
     from orchestrator.cli.session import open_desk
-    from orchestrator.engine import RunOptions, check_inputs
+    from orchestrator.engine import RunOptions
+    from orchestrator.inputs import check_inputs
 
     cap_usd = money_option("--cap", cap)
     plain_text("--message", message)
@@ -86,8 +88,9 @@ def start(desk: Desk, graph: Graph, options: RunOptions, *, ask: bool, hints: bo
 
     Without `ask` nobody is asked at gates either: each is approved as it stands, by `--yes`.
     """
-    from orchestrator.engine import check_models, start_run
+    from orchestrator.engine import start_run
     from orchestrator.plan import plan_new
+    from orchestrator.step import check_models
 
     async def work(services: Services, progress: Progress) -> RunRow:
         check_models(services, graph)  # a key that is missing is told before anything is asked
@@ -162,7 +165,7 @@ def rerun(
     from orchestrator.cli.inputs import read_inputs
     from orchestrator.cli.selecting import selected, steps_of
     from orchestrator.cli.session import find_rows, open_desk
-    from orchestrator.engine import rerun as rerun_run
+    from orchestrator.forks import rerun as rerun_run
 
     if steps and only:
         raise UsageError("--from and --only exclude each other", hint="--from runs what is below too.")

@@ -23,10 +23,10 @@ from orchestrator.cli.options import State
 from orchestrator.errors import EXIT_INTERRUPTED, OrchError, StoreError, UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.engine import Services
     from orchestrator.graph import Graph
     from orchestrator.project import Project
     from orchestrator.settings import Settings
+    from orchestrator.step import Services
     from orchestrator.store import Store
     from orchestrator.values import Event, RunRow, Scope, StepRow
 

@@ -30,8 +30,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from orchestrator import engine, gates
-from orchestrator.engine import RunOptions, Services
+from orchestrator import edits, engine, forks, gates
+from orchestrator.engine import RunOptions
 from orchestrator.errors import StoreError
 from orchestrator.graph import Graph, build_graph
 from orchestrator.project import Project, find_project
@@ -41,6 +41,7 @@ from orchestrator.providers.scripted import Script, ScriptedProvider
 from orchestrator.settings import Settings, load_settings
 from orchestrator.spec import Decided
 from orchestrator.staleness import stale_reasons
+from orchestrator.step import Services
 from orchestrator.store.records import AttemptRow, EventRow, Journal, Shown, ToolRow
 from orchestrator.values import (
     Artifact,
@@ -283,7 +284,7 @@ class House:
     async def keep(self, step: str, note: str = "fine as it is", *, ref: str | int = "last") -> ArtifactVersion:
         """`orch keep`."""
         async with self.services() as (services, graph):
-            return await engine.keep_step(services, graph, await services.store.run(ref), step, note)
+            return await edits.keep_step(services, graph, await services.store.run(ref), step, note)
 
     async def stale(self, ref: str | int = "last") -> dict[str, tuple[str, ...]]:
         """What `orch show` calls stale, with the reasons."""
@@ -319,7 +320,7 @@ class House:
     async def rerun(self, *steps: str, ref: str | int = "last", **options: Any) -> Seen:
         """`orch rerun --from …`; the child run. `options` are those of rerun: only, until, inputs."""
         async with self.services() as (services, graph):
-            row = await engine.rerun(services, graph, await services.store.run(ref), steps, **options)
+            row = await forks.rerun(services, graph, await services.store.run(ref), steps, **options)
             return await look(services, graph, row.id)
 
     async def revise(
@@ -345,7 +346,7 @@ class House:
             run = await services.store.run(ref)
             if base is None:
                 base = (await services.store.artifact(run.id, name, item)).version.version
-            return await engine.edit_artifact(services, graph, run, name, item=item, value=value, base_version=base)
+            return await edits.edit_artifact(services, graph, run, name, item=item, value=value, base_version=base)
 
     async def look(self, ref: str | int = "last") -> Seen:
         """`orch show`, with everything."""

@@ -13,9 +13,11 @@ import pytest
 
 from orchestrator import bench as benches
 from orchestrator.building.variants import Variation
-from orchestrator.engine import edit_artifact, rerun, resume_run
+from orchestrator.edits import edit_artifact
+from orchestrator.engine import resume_run
 from orchestrator.errors import InvalidProject, StoreError, UsageError
 from orchestrator.exchange.benching import Benched
+from orchestrator.forks import rerun
 from orchestrator.loading import load_pipeline
 from orchestrator.plan import plan_run
 from orchestrator.providers.scripted import ScriptedProvider

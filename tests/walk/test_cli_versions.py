@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.app import run as orch_run
-from orchestrator.engine import edit_artifact
+from orchestrator.edits import edit_artifact
 from orchestrator.ids import sha256
 from orchestrator.values import ArtifactVersion, FactBasis
 from tests.walk.four_steps import four_steps

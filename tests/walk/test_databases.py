@@ -142,7 +142,7 @@ def test_A20_no_connection_is_held_while_a_model_thinks_and_all_may_die(
 BUSY: Final = """
 import asyncio, sys, time
 from pathlib import Path
-from orchestrator import engine
+from orchestrator import edits, engine
 from orchestrator.engine import RunOptions
 from tests.database_kit import databases
 from tests.walk.four_steps import STEPS, four_steps, made
@@ -161,7 +161,7 @@ async def main(folder, url, seconds, runs):
                 seen = await look(services, graph, row.id)
                 assert seen.status == "succeeded", seen.row.error
                 assert {n: seen.text(n) for n in seen.artifacts} == made(idea)
-                edited = await engine.edit_artifact(
+                edited = await edits.edit_artifact(
                     services, graph, seen.row, "a", value="by ana", base_version=1)
                 assert edited.version == 2
                 done += 1

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine import edit_artifact, refresh_run
+from orchestrator.edits import edit_artifact
+from orchestrator.engine import refresh_run
 from orchestrator.errors import UsageError
 from orchestrator.graph import check_pipeline
 from orchestrator.plan import Plan, plan_new, plan_run

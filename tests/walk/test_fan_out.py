@@ -578,7 +578,7 @@ def test_an_item_that_failed_is_asked_for_again_by_itself(tmp_path: Path) -> Non
 
 
 def test_a_kept_step_is_kept_with_its_items(tmp_path: Path) -> None:
-    from orchestrator import engine
+    from orchestrator import edits
     from orchestrator.staleness import stale_reasons
 
     world = house(tmp_path, Vendor("acme", "beta"))
@@ -588,7 +588,7 @@ def test_a_kept_step_is_kept_with_its_items(tmp_path: Path) -> None:
     async def keep() -> set[str]:
         async with world.services() as (services, graph):
             row = await services.store.run("last")
-            await engine.keep_step(services, graph, row, "profile", "good enough")
+            await edits.keep_step(services, graph, row, "profile", "good enough")
             return set(stale_reasons(graph, await services.store.steps(row.id)))
 
     assert asyncio.run(keep()) == set()

@@ -50,12 +50,12 @@ def test_S08_a_gate_shows_every_item_and_an_edit_of_one_makes_the_answer_void(tm
     assert sorted(shown.heads) == ["profile", "profile/acme", "profile/beta"]
 
     async def edit(value: str) -> None:
-        from orchestrator import engine
+        from orchestrator import edits
 
         async with house.services() as (services, graph):
             run = await services.store.run("last")
             head = (await services.store.artifact(run.id, "profile", "beta")).version.version
-            await engine.edit_artifact(services, graph, run, "profile", value=value, base_version=head, item="beta")
+            await edits.edit_artifact(services, graph, run, "profile", value=value, base_version=head, item="beta")
 
     asyncio.run(edit("mine"))
     with pytest.raises(UsageError, match="changed meanwhile"):

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator import engine
-from orchestrator.engine import RunOptions, Services
+from orchestrator import edits, engine
+from orchestrator.engine import RunOptions
 from orchestrator.graph import Graph, build_graph
 from orchestrator.project import find_project
 from orchestrator.settings import load_settings
+from orchestrator.step import Services
 from tests.strict_messages import MessagesServer, form_of
 from tests.strict_server import Seen, StrictServer
 from tests.walk.harness import Seen as Run
@@ -89,7 +90,7 @@ class Desk:
         async def work(services: Services, graph: Graph) -> None:
             run = await services.store.run("last")
             base = (await services.store.artifact(run.id, "price")).version.version
-            await engine.edit_artifact(services, graph, run, "price", value=value, base_version=base)
+            await edits.edit_artifact(services, graph, run, "price", value=value, base_version=base)
 
         return self.do(work)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator import engine
+from orchestrator import loop
 from orchestrator.errors import StepFailed
 from orchestrator.retention import retain
 from orchestrator.store import Store
@@ -63,7 +63,7 @@ def test_S04_a_run_cancelled_by_somebody_else_stops_and_takes_nothing_late(tmp_p
 
 def test_S04_the_owner_notices_without_writing_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that would go on for minutes is let go at the next heartbeat."""
-    monkeypatch.setattr(engine, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(loop, "HEARTBEAT_SECONDS", 0.01)
     house, _ = four_steps(tmp_path)
     answering = asyncio.Event()
 

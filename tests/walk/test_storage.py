@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from orchestrator import engine
+from orchestrator import edits, engine
 from orchestrator.retention import retain
 from orchestrator.store import Store
 from orchestrator.store.listing_runs import Wanted
@@ -68,7 +68,7 @@ async def run_and_edit_each(house: House, steps: int) -> None:
         for number in range(steps):
             name = f"s{number}"
             value = text(f"edited-{name}")
-            await engine.edit_artifact(services, graph, run, name, value=value, base_version=1)
+            await edits.edit_artifact(services, graph, run, name, value=value, base_version=1)
 
 
 def size(house: House) -> int:

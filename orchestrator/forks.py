@@ -1,0 +1,104 @@
+"""Child runs: what runs again in them, and what they share with their parent by reference."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.bodies.asking import AtOnce
+from orchestrator.graph import Graph, downstream, upstream
+from orchestrator.inputs import given_inputs
+from orchestrator.loop import drive
+from orchestrator.preconditions import known_step, no_bench
+from orchestrator.run_rows import new_steps, spec_json
+from orchestrator.staleness import stale_reasons
+from orchestrator.step import Services, check_models
+from orchestrator.store.records import NewRun, NewStep
+from orchestrator.values import RunRow, StepRow
+
+
+async def rerun(
+    services: Services,
+    graph: Graph,
+    run: RunRow,
+    from_steps: Sequence[str],
+    *,
+    only: bool = False,
+    until: Sequence[str] = (),
+    inputs: Mapping[str, Any] | None = None,
+) -> RunRow:
+    """A child run: the named steps and all below them run again, everything else is shared by reference.
+
+    `only`: just the named steps. `until`: of all these, only what those steps need, themselves included. `inputs` have
+    other values in the child, and what reads them runs again, with all below. What is shared although something above
+    it is new is stale in the child; a refresh runs it. Raises UsageError for an unknown step or input.
+    """
+    no_bench(run)
+    for name in (*from_steps, *until):
+        known_step(graph, name)
+    given = given_inputs(graph, inputs or {}, services.settings.user)
+    hosts = check_models(services, graph)
+    again = set(from_steps) | (set() if only else downstream(graph, from_steps)) | downstream(graph, given)
+    again &= upstream(graph, until) | set(until) if until else again
+    every = await services.store.steps(run.id)
+    rows = {row.name: row for row in every if row.item is None}
+    again |= _ask_again(graph, every, again)  # an approval that is not given cannot be shared, whatever `until` says
+    new = again | given.keys()
+    shared = [_shared(step, rows.get(step.name), step.name in new) for step in new_steps(graph)]
+    steps = tuple(one for step in shared for one in (step, *_shared_items(step, every)))
+    child, dispatches = await services.store.create_run(
+        NewRun(
+            pipeline=graph.name,
+            file=graph.file,
+            graph_digest=graph.digest,
+            graph_json=spec_json(graph),
+            session=run.session,
+            message=run.message,
+            author=services.settings.user,
+            inputs=given,
+            defaulted=frozenset(row.name for row in rows.values() if row.defaulted) - given.keys(),
+            steps=steps,
+            cap_usd=run.cap_usd,
+            on_exceed=run.on_exceed,
+            unpriced=run.unpriced,
+            parent_id=run.id,
+        ),
+        services.worker,
+        AtOnce(graph, services.worker),
+    )
+    return await drive(services, graph, child, dispatches, hosts)
+
+
+def _shared_items(step: NewStep, rows: Sequence[StepRow]) -> list[NewStep]:
+    """The items of a step that is shared: those that its value names."""
+    there = {
+        key for row in rows if row.name == step.name and not row.item and row.head for key in row.head.field_hashes
+    }
+    return [
+        NewStep(step.name, row.item, row.kind, step.order, (), row.head.id, row.head.version, entry=row.entry)
+        for row in rows
+        if step.kind == "map" and step.head and row.name == step.name and row.head and row.item in there
+    ]
+
+
+def _ask_again(graph: Graph, every: Sequence[StepRow], again: Collection[str]) -> set[str]:
+    """The gates whose answer a child run cannot share, because it is none or not for what stands now (S15), and all
+    that waits for them."""
+    stale, asking = stale_reasons(graph, every), set()
+    rows = {row.name: row for row in every if row.item is None}
+    for node in graph.steps.values():
+        row = rows.get(node.name)
+        if node.gate is None or node.name in again or row is None:
+            continue
+        opened = row.decision == "approve" or (row.decision == "reject" and node.gate.then == "go_on")
+        if not opened or row.status != "succeeded" or node.name in stale:
+            asking.add(node.name)
+    return asking | downstream(graph, asking)
+
+
+def _shared(step: NewStep, row: StepRow | None, again: bool) -> NewStep:
+    if row is None or row.head is None or (row.kind == "map") != (step.kind == "map"):
+        return step
+    last = max(row.head.version, row.draft.version if row.draft else 0)
+    return replace(step, last_version=last) if again else replace(step, head=row.head.id, last_version=last)
