@@ -23,13 +23,13 @@ but carried to the commit, so that a one-call step costs two transactions.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final, Literal, Protocol
 
+from orchestrator.answering import Answering, ToolRecorder
 from orchestrator.clock import Clock
 from orchestrator.errors import BudgetExceeded, OrchError, ProviderFailure, StepFailed
 from orchestrator.ids import is_synthetic, sha256, uuid7
@@ -55,7 +55,7 @@ from orchestrator.providers.tokens import estimate
 from orchestrator.providers.window import over_window
 from orchestrator.spec import Effort
 from orchestrator.store.records import ToolRow
-from orchestrator.tools import Tool, call_tool
+from orchestrator.tools import Tool
 from orchestrator.values import (
     CallRow,
     CallSource,
@@ -72,7 +72,6 @@ from orchestrator.values import (
     SentCall,
     TextItem,
     ThreadRecord,
-    ToolCall,
     ToolOutput,
     Usage,
 )
@@ -151,21 +150,12 @@ class ChainStopped(Exception):
         self.done = done
 
 
-class ToolInDoubt(OrchError):
-    """A tool that acts on the world was interrupted; whether it took effect is not known (S09)."""
-
-    exit_code = 4
-    code = "tool_in_doubt"
-
-
-class Recorder(Protocol):
+class Recorder(ToolRecorder, Protocol):
     """Where calls are written down; each method is one fenced transaction."""
 
     async def sent(self, call: SentCall) -> None: ...
     def created(self, call_id: str, response_id: str) -> None: ...
     async def done(self, call: DoneCall, events: Sequence[Event]) -> None: ...
-    async def tool_started(self, call_id: str, tool_call: ToolCall) -> None: ...
-    async def tool_finished(self, call_id: str, output: ToolOutput) -> None: ...
 
 
 class Endpoints:
@@ -224,7 +214,7 @@ class Chain:
     before: tuple[CallRow, ...] = ()
 
     async def run(self) -> Finished:
-        """Go on until a reply is accepted. Raises ChainStopped, ToolInDoubt, or what the recorder raises."""
+        """Go on until a reply is accepted. Raises ChainStopped, ToolWaits, or what the recorder raises."""
         try:
             return await self._go_on()
         except ChainStopped as stopped:
@@ -359,7 +349,7 @@ class Chain:
         usage = Usage() if failure.kind in UNBILLED else None
         done = DoneCall(
             sent.id, None, "failed", "error", reason=failure.kind, usage=usage, seconds=seconds,
-            cost_usd=Decimal(0) if usage else None,
+            cost_usd=Decimal(0) if usage else None, first_text_seconds=self._first_text,
         )  # fmt: skip
         if failure.kind not in REPLAY_REASONS or sent.rung == "replay" or is_synthetic(sent.previous):
             raise ChainStopped(failure, done)
@@ -385,6 +375,7 @@ class Chain:
             price=cost.source if cost else None,
             tries=reply.tries,
             seconds=seconds,
+            first_text_seconds=self._first_text,
         )
         if not is_synthetic(request.thread):
             ignored = self._echo_fault(request, reply)
@@ -478,57 +469,21 @@ class Chain:
             output_tokens=usage.output_tokens,
             cost_usd=None if done.cost_usd is None else str(done.cost_usd),
             seconds=round(done.seconds, 3),
-            first_text_seconds=None if self._first_text is None else round(self._first_text, 3),
+            first_text_seconds=None if done.first_text_seconds is None else round(done.first_text_seconds, 3),
             outcome=done.outcome,
         )
 
     # --- tools
 
     async def _answer_tools(self, call: CallRow) -> tuple[ToolOutput, ...]:
-        """All calls of a reply, answered in its order, each exactly once over restarts (S09)."""
-        assert call.done is not None
         rounds = sum(1 for c in question(self.calls) if c.done and c.done.outcome == "tools")
         if rounds > MAX_TOOL_ROUNDS:
             raise ChainStopped(StepFailed(f"the model asked for tools {rounds} times without answering"), None)
-        for tool_call in call.done.tool_calls:
-            self._refuse_doubt(call.sent.id, tool_call)
-        return tuple(await asyncio.gather(*(self._run_tool(call.sent.id, tc) for tc in call.done.tool_calls)))
-
-    def _refuse_doubt(self, call_id: str, tool_call: ToolCall) -> None:
-        row = self.tool_rows.get((call_id, tool_call.call_id))
-        tool = self._tool(tool_call.name)
-        if row is None or row.state == "done" or row.decision or tool is None or tool.idempotent:
-            return
-        raise ToolInDoubt(
-            f"the tool {tool_call.name} was interrupted; whether it took effect is not known",
-            hint=f"look, then say: orch resume --tool {tool_call.call_id}=retry | =done:JSON | =tell",
+        policy = self.policy
+        answering = Answering(
+            policy.step, policy.tools, policy.call_timeout, self.recorder, self.tool_rows, self.clock, self._event
         )
-
-    async def _run_tool(self, call_id: str, tool_call: ToolCall) -> ToolOutput:
-        row = self.tool_rows.get((call_id, tool_call.call_id))
-        if row is not None and row.output is not None:
-            return row.output
-        if row is not None and row.decision == "tell":
-            output = ToolOutput(tool_call.call_id, "interrupted: whether this took effect is not known", is_error=True)
-        else:
-            output = await self._execute(call_id, tool_call)
-        await self.recorder.tool_finished(call_id, output)
-        return output
-
-    async def _execute(self, call_id: str, tool_call: ToolCall) -> ToolOutput:
-        await self.recorder.tool_started(call_id, tool_call)
-        tool = self._tool(tool_call.name)
-        if tool is None:
-            names = ", ".join(t.spec.name for t in self.policy.tools) or "none"
-            return ToolOutput(tool_call.call_id, f"there is no tool {tool_call.name}; tools: {names}", is_error=True)
-        started = self.clock.monotonic()
-        outcome = await call_tool(tool, tool_call.arguments, timeout=self.policy.call_timeout)
-        seconds = round(self.clock.monotonic() - started, 3)
-        self._event("tool.called", name=tool_call.name, seconds=seconds, is_error=outcome.is_error)
-        return ToolOutput(tool_call.call_id, outcome.output, outcome.is_error)
-
-    def _tool(self, name: str) -> Tool | None:
-        return next((tool for tool in self.policy.tools if tool.spec.name == name), None)
+        return await answering.answer(call)
 
     def _event(self, kind: str, **data: Any) -> None:
         thread = {} if self.thread.name == "main" else {"thread": self.thread.name}
@@ -560,6 +515,5 @@ __all__ = [
     "OutputItem",
     "Policy",
     "Recorder",
-    "ToolInDoubt",
     "Verdict",
 ]

@@ -29,7 +29,7 @@ from orchestrator.spec import Decided
 from orchestrator.staleness import earlier_of, stale_reasons
 from orchestrator.step import Services, check_models
 from orchestrator.store import open_store
-from orchestrator.store.records import AdoptPlan, NewRun, NewStep, RunBusy
+from orchestrator.store.records import AdoptPlan, Approval, NewRun, NewStep, RunBusy, ToolAnswer
 from orchestrator.store.scrub import Scrubber
 from orchestrator.values import (
     Event,
@@ -183,7 +183,8 @@ async def resume_run(
 ) -> RunRow:
     """Go on with the same run: finished steps never run again, interrupted ones go on in their chain.
 
-    `tools` answers tools in doubt (`retry`, `done:JSON`, `tell`), `settle` says which version stands of a step that was
+    `tools` answers tools in doubt (`retry`, `done:JSON`, `tell`) and tools that a person must allow (`approve`,
+    `reject:WHY`), `settle` says which version stands of a step that was
     edited and made anew (`head`, `draft`, `draft:FIELD,…`; see `edits.answer`). Raises UsageError where the run is live
     elsewhere or its pipeline lost a step.
     """
@@ -302,6 +303,11 @@ def _keys(steps: Sequence[str], items: Sequence[StepRow]) -> list[tuple[str, str
 
 async def _decide(services: Services, run: RunRow, call_id: str, answer: str) -> None:
     kind, _, output = answer.partition(":")
+    if kind in ("approve", "reject"):
+        said: Approval = "approve" if kind == "approve" else "reject"
+        word = ToolAnswer(frozenset([call_id]), said, services.settings.user, output.strip())
+        await services.store.answer_tools(run.id, word)
+        return
     if call_id.startswith("once:") and (kind == "retry" or (kind == "done" and output)):
         key = call_id.removeprefix("once:")
         value = canonical_json(_json(call_id, output), indent=None) if kind == "done" else None

@@ -205,6 +205,21 @@ class GateSpec(Strict):
     timeout: GateTimeoutSpec | None = None
 
 
+class ToolUse(Strict):
+    """A tool as one step uses it: a function `file.py:name`, and what of its declaration is other here.
+
+    `approval: required` = a person allows each call before it runs; `returns` is the contract of what it gives; `keep`
+    are the paths of its result that the model is told, `max_tokens` the most of it.
+    """
+
+    tool: str
+    approval: Literal["required"] | None = None
+    timeout: Seconds | None = None
+    returns: str | None = None
+    keep: tuple[str, ...] | None = None
+    max_tokens: int | None = Field(default=None, ge=50)
+
+
 class StepSpec(Strict):
     """One step: it makes one artifact, named like the step, under the contract `produces`; with `for_each` one for each
     entry of a list."""
@@ -220,7 +235,7 @@ class StepSpec(Strict):
     for_each: ForEachSpec | None = None
     produces: str | None = None
     checks: tuple[CheckSpec, ...] = ()
-    tools: tuple[str, ...] = ()
+    tools: tuple[ToolUse, ...] = ()
     conversation: ConversationSpec | Literal["off"] = ConversationSpec()
     repeat: RepeatSpec | None = None
     model: str | None = None

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from orchestrator.answering import ToolUnapproved, ToolWaits
 from orchestrator.bodies.asking import (
     AtOnce,
     Restarted,
@@ -34,7 +35,7 @@ from orchestrator.bodies.asking import (
 )
 from orchestrator.bodies.body import Body, calls_of
 from orchestrator.bodies.following import opening, taken_up
-from orchestrator.chain import Chain, ChainStopped, Finished, ToolInDoubt
+from orchestrator.chain import Chain, ChainStopped, Finished
 from orchestrator.collecting import Collected, collect, is_collector
 from orchestrator.context import build_context, shows_draft
 from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, StepFailed, StoreError
@@ -95,8 +96,8 @@ async def run_step(services: Services, graph: Graph, run: RunRow, dispatch: Disp
             code="timeout",
         )
         return await _failed(walk, limit, None)
-    except ToolInDoubt as doubt:
-        return await _waiting(walk, doubt)
+    except ToolWaits as waits:
+        return await _waiting(walk, waits)
     except ChainStopped as stopped:
         return await _failed(walk, stopped.error, stopped.done)
     except StoreError:
@@ -558,6 +559,8 @@ async def _failed(walk: Walk, error: OrchError, done: DoneCall | None) -> tuple[
 
 
 async def _waiting(walk: Walk, error: OrchError) -> tuple[Dispatch, ...]:
+    if isinstance(error, ToolUnapproved):
+        error.hint = f'orch approve {walk.place} | orch reject {walk.place} -m "…"'
     await walk.services.store.wait(walk.dispatch, error_record(error))
     walk.emit("step.waiting", code=error.code, message=error.message, hint=error.hint)
     return ()

@@ -217,7 +217,9 @@ def manifest(step: StepNode, heads: Mapping[str, ArtifactVersion | None]) -> Man
         entries.append(ManifestEntry("template", step.template.name, step.template.sha))
     entries += [ManifestEntry("template", template.name, template.sha) for template in step.templates.values()]
     entries.append(ManifestEntry("contract", step.contract.name, step.contract.digest))
-    entries += [ManifestEntry("tools", tool.ref, digest([tool.sha, _told(tool)])) for tool in step.tools]
+    entries += [
+        ManifestEntry("tools", tool.ref, digest([tool.sha, _told(tool), *tool.shape.described])) for tool in step.tools
+    ]
     entries += [ManifestEntry("code", file, sha) for file, sha in _code(step)]
     entries += _model(step)
     items = _items(heads) if any(read.takes == "each" for read in step.reads) else {}

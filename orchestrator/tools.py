@@ -12,23 +12,28 @@ import functools
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
-from orchestrator.contracts import schemas
+from orchestrator.contracts import Contract, class_contract, schemas
 from orchestrator.contracts.rules import SchemaFault, faults_of, show
 from orchestrator.contracts.sent_schema import strict, unsendable
+from orchestrator.errors import Place
 from orchestrator.ids import canonical_json, whole_characters
+from orchestrator.python.declarations import mark_of
+from orchestrator.spec import ToolUse
+from orchestrator.tool_results import DEFAULT_TOKENS, ResultFault, Shape, Told, tell
 from orchestrator.values import ToolSpec
 from orchestrator.workers import run_blocking
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_TIMEOUT: Final = 60.0
+LEAST_TOKENS: Final = 50
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MARK: Final = "__orchestrator_tool__"
 
@@ -47,41 +52,85 @@ class ToolFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool of a step: what the model is told (`spec`), what runs (`call`), whether repeating it is safe (S09)."""
+    """A tool of a step: what the model is told (`spec`), what runs (`call`), whether repeating it is safe (S09).
+
+    `approval`: a person allows each call before it runs. `timeout` is the most seconds for one call, None for what a
+    call of the step may take. `shape` says how its result is told.
+    """
 
     ref: str
     spec: ToolSpec
     call: Callable[..., Any]
     idempotent: bool
     sha: str
+    approval: bool = False
+    timeout: float | None = None
+    shape: Shape = field(default_factory=Shape)
+
+    def used(self, use: ToolUse, returns: Contract | None) -> Tool:
+        """The tool as one step uses it: what the step says goes before what the function says of itself."""
+        shape = Shape(
+            keep=self.shape.keep if use.keep is None else use.keep,
+            max_tokens=use.max_tokens or self.shape.max_tokens,
+            returns=returns or self.shape.returns,
+        )
+        approval = self.approval or use.approval == "required"
+        return replace(self, approval=approval, timeout=use.timeout or self.timeout, shape=shape)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """The answer to one call. `output` goes to the model; `data` (JSON) is for the trace."""
+    """The answer to one call. `output` goes to the model, `whole` is the result where that does not hold all of it;
+    `data` (JSON) is for the trace."""
 
     output: str
     is_error: bool = False
     data: Mapping[str, Any] = field(default_factory=dict)
+    whole: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    idempotent: bool
+    idempotent: bool = False
+    approval: bool = False
+    timeout: float | None = None
+    keep: tuple[str, ...] = ()
+    max_tokens: int = DEFAULT_TOKENS
 
 
 @overload
 def tool(function: F, /) -> F: ...
 @overload
-def tool(*, idempotent: bool = False) -> Callable[[F], F]: ...
-def tool(function: F | None = None, /, *, idempotent: bool = False) -> F | Callable[[F], F]:
-    """Declare how a function behaves as a tool. `idempotent`: calling it twice does no harm.
+def tool(
+    *,
+    idempotent: bool = False,
+    approval: bool = False,
+    timeout: float | None = None,
+    keep: Sequence[str] = (),
+    max_tokens: int = DEFAULT_TOKENS,
+) -> Callable[[F], F]: ...
+def tool(
+    function: F | None = None,
+    /,
+    *,
+    idempotent: bool = False,
+    approval: bool = False,
+    timeout: float | None = None,
+    keep: Sequence[str] = (),
+    max_tokens: int = DEFAULT_TOKENS,
+) -> F | Callable[[F], F]:
+    """Declare how a function behaves as a tool. The function stays as it is.
 
-    An interrupted tool is repeated only if it is idempotent; otherwise a person decides. The function stays as it is.
+    `idempotent`: calling it twice does no harm. An interrupted tool is repeated only then; otherwise a person decides.
+    `approval`: a person allows each call before it runs; the step waits for that, over restarts too. `timeout`: the
+    most seconds for one call. `keep`: the parts of its result that the model is told, as paths (`total`,
+    `items.name`); `max_tokens`: the most of it. What is not told stands in the record. A return type that is an
+    `@artifact` class is checked, and told with its label.
     """
+    marked = _Mark(idempotent, approval, timeout, tuple(keep), max_tokens)
 
     def mark(target: F) -> F:
-        setattr(target, _MARK, _Mark(idempotent))
+        setattr(target, _MARK, marked)
         return target
 
     return mark if function is None else mark(function)
@@ -104,8 +153,34 @@ def build_tool(ref: str, function: Callable[..., Any], sha: str) -> Tool:
         )
     schema = strict(_arguments(function).model_json_schema(by_alias=True))
     schema.pop("description", None)
-    mark = getattr(function, _MARK, _Mark(idempotent=False))
-    return Tool(ref, ToolSpec(name, description.strip(), schema), function, mark.idempotent, sha)
+    mark = getattr(function, _MARK, _Mark())
+    _check_mark(ref, mark)
+    shape = Shape(mark.keep, mark.max_tokens, _returned(ref, function))
+    spec = ToolSpec(name, description.strip(), schema)
+    return Tool(ref, spec, function, mark.idempotent, sha, mark.approval, mark.timeout, shape)
+
+
+def _check_mark(ref: str, mark: _Mark) -> None:
+    if mark.timeout is not None and not 0 < mark.timeout < float("inf"):
+        raise ToolFault(f"{ref} has a timeout of {mark.timeout!r}", "give it in seconds: @tool(timeout=30)")
+    if mark.max_tokens < LEAST_TOKENS:
+        raise ToolFault(
+            f"{ref} lets the model be told {mark.max_tokens} tokens of a result",
+            f"give max_tokens={LEAST_TOKENS} or more",
+        )
+    if not all(all(path.split(".")) for path in mark.keep):
+        raise ToolFault(f"{ref} has a path in keep that is none", 'write keep=["total", "items.name"]')
+
+
+def _returned(ref: str, function: Callable[..., Any]) -> Contract | None:
+    """The contract of what it gives, where its return type is an `@artifact` class."""
+    cls: Any = typing.get_type_hints(function).get("return")
+    if mark_of(cls) is None:
+        return None
+    try:
+        return class_contract(cls, Place(ref.rpartition(":")[0] or ref))
+    except ValueError as error:
+        raise ToolFault(f"{ref} returns {cls.__name__}, which is no contract: {error}", "mend the class") from error
 
 
 @functools.lru_cache(maxsize=1024)
@@ -153,10 +228,12 @@ def _check_parameter(name: str, parameter: inspect.Parameter, hints: Mapping[str
 async def call_tool(tool: Tool, arguments: str, *, timeout: float = DEFAULT_TIMEOUT) -> ToolOutcome:
     """Run one call of a model: check its arguments, run the function (off the loop if it is sync), write its result.
 
-    Never raises for what the call or the function does; cancellation passes through. `timeout` is in seconds. A sync
-    function that runs over it cannot be stopped: its thread ends when the function does, and its result is dropped.
+    Never raises for what the call or the function does; cancellation passes through. `timeout` is in seconds, and the
+    tool's own goes before it where that is shorter. A sync function that runs over it cannot be stopped: its thread
+    ends when the function does, and its result is dropped.
     """
     name = tool.spec.name
+    timeout = min(timeout, tool.timeout or timeout)
     try:
         values = _checked(tool, arguments)
     except _BadArguments as fault:
@@ -164,10 +241,13 @@ async def call_tool(tool: Tool, arguments: str, *, timeout: float = DEFAULT_TIME
     try:
         async with asyncio.timeout(timeout) as limit:
             result = await _run(tool.call, values)
-        return ToolOutcome(_written(result), False, {"tool": name})
+            told = tell(result, tool.shape, name)
+        return ToolOutcome(told.text, False, {"tool": name, **_left_out(told)}, told.whole)
     except ToolError as error:
         message = whole_characters(str(error)) or f"{name} cannot answer this call."
         return ToolOutcome(message, True, {"tool": name, "error": "ToolError", "message": message})
+    except ResultFault as fault:
+        return ToolOutcome(str(fault), True, {"tool": name, "error": "result", "message": str(fault)})
     except TimeoutError as error:
         if not limit.expired():
             return _raised(name, error)
@@ -175,6 +255,21 @@ async def call_tool(tool: Tool, arguments: str, *, timeout: float = DEFAULT_TIME
         return ToolOutcome(message, True, {"tool": name, "error": "timeout", "message": message})
     except (Exception, SystemExit) as error:  # whatever the author's function raises is an answer to the model
         return _raised(name, error)
+
+
+def refusal(tool: Tool, arguments: str) -> bool:
+    """Whether a call's arguments are refused, whatever anybody says: nobody needs to be asked about it."""
+    try:
+        _checked(tool, arguments)
+    except _BadArguments:
+        return True
+    return False
+
+
+def _left_out(told: Told) -> dict[str, Any]:
+    """What of a result the model was not told, for the trace."""
+    cut = {"cut": told.cut} if told.cut else {}
+    return cut | ({"missing": list(told.missing)} if told.missing else {})
 
 
 class _BadArguments(Exception):
@@ -217,14 +312,6 @@ async def _run(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
         return await function(**values)
     result = await run_blocking(function, **values)
     return await result if inspect.isawaitable(result) else result
-
-
-def _written(result: Any) -> str:
-    """A result as the model reads it: text as it is, everything else as one line of canonical JSON."""
-    from pydantic_core import to_jsonable_python
-
-    data = to_jsonable_python(result)
-    return whole_characters(data) if isinstance(data, str) else canonical_json(data, indent=None).decode()
 
 
 def _raised(name: str, error: BaseException) -> ToolOutcome:

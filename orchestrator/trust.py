@@ -189,7 +189,7 @@ def _texts(data: object) -> Iterator[str]:
 def _step_references(step: StepSpec) -> Iterator[tuple[str, str]]:
     if step.python is not None:
         yield "python", step.python
-    yield from (("tools", ref) for ref in step.tools)
+    yield from (("tools", use.tool) for use in step.tools)
     yield from (("checks", check.python) for check in step.checks if check.python is not None)
 
 

@@ -458,6 +458,7 @@ class DoneCall:
     `accepted`, `tools` and `reask` are part of the thread's transcript; `cut_off`, `discarded` and `error` are not: the
     next call redoes them from the same parent. `tool_calls` are what must be answered next, `follow` the items the next
     call will carry (a re-ask's feedback): both are recorded, so that a resumed attempt goes on without asking again.
+    `first_text_seconds` is how long it took to the answer's first words, where it had any.
     `answer` is the accepted value's canonical bytes where the step asks on: a Python step gets it back on resume (S11).
     """
 
@@ -476,6 +477,7 @@ class DoneCall:
     price: str | None = None
     tries: int = 1
     seconds: float = 0.0
+    first_text_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

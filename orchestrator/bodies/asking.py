@@ -420,5 +420,8 @@ class StoreRecorder:
     async def tool_started(self, call_id: str, tool_call: ToolCall) -> None:
         await self.store.tool_started(self.dispatch, call_id, tool_call)
 
-    async def tool_finished(self, call_id: str, output: ToolOutput) -> None:
-        await self.store.tool_finished(self.dispatch, call_id, output.call_id, output)
+    async def tool_finished(self, call_id: str, output: ToolOutput, whole: str | None) -> None:
+        await self.store.tool_finished(self.dispatch, call_id, output.call_id, output, whole)
+
+    async def tools_asked(self, call_id: str, tool_calls: Sequence[ToolCall]) -> None:
+        await self.store.tools_asked(self.dispatch, call_id, tool_calls)

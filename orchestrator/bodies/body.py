@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from orchestrator.answering import ToolInDoubt, ToolWaits
 from orchestrator.bodies.asking import (
     StoreRecorder,
     Walk,
@@ -33,7 +34,7 @@ from orchestrator.bodies.asking import (
 )
 from orchestrator.bodies.ctx import Ctx
 from orchestrator.bodies.recalling import Recalled, Recollection, further_key, opening_key
-from orchestrator.chain import Chain, ChainStopped, ToolInDoubt
+from orchestrator.chain import Chain, ChainStopped
 from orchestrator.context import build_context
 from orchestrator.context.guards import check_access
 from orchestrator.context.render import given_block
@@ -61,7 +62,7 @@ from orchestrator.values import (
 )
 from orchestrator.workers import run_blocking
 
-FATAL: Final = (Fenced, ToolInDoubt, BudgetExceeded, StoreError)
+FATAL: Final = (Fenced, ToolWaits, BudgetExceeded, StoreError)
 MAX_KEY: Final = 200
 
 

@@ -382,7 +382,7 @@ def _digested(
             dict(step.contract.code),
             step.template.sha if step.template else [template.sha for template in step.templates.values()] or None,
             step.function.sha if step.function else None,
-            [[tool.spec.name, tool.sha] for tool in step.tools],
+            [[tool.spec.name, tool.sha, *tool.shape.described] for tool in step.tools],
             [[c.label, c.message, c.function.sha if c.function else None] for c in step.checks],
             [model.provider, model.model, model.effort, model.max_output_tokens] if model else None,
             [[r.name, list(r.fields) if r.fields is not None else None, r.guard, *r.approvers] for r in step.reads],

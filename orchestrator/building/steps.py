@@ -14,6 +14,7 @@ from orchestrator.building.gates import gate_node
 from orchestrator.building.names import by_variable
 from orchestrator.building.repeats import repeat_of
 from orchestrator.building.template_names import template_faults
+from orchestrator.building.tools import tools_of
 from orchestrator.contracts import Contract, schemas
 from orchestrator.contracts.sent_schema import unsendable
 from orchestrator.errors import Place
@@ -25,7 +26,6 @@ from orchestrator.project import OutsideProject
 from orchestrator.python.functions import SignatureFault, check_check_function, check_step_function, context_parameter
 from orchestrator.python.references import Found, ReferenceFault, load_reference, looked_at
 from orchestrator.spec import MISSING, CheckSpec, ReadSpec, StepSpec
-from orchestrator.tools import Tool, ToolFault, build_tool
 
 if TYPE_CHECKING:
     from orchestrator.building import Building
@@ -60,7 +60,7 @@ class StepBuilding:
         template = self._template(reads)
         asked = asks_in(function.call) if function is not None and asks else ()
         templates = self._body_templates(function, asked, reads) if function is not None else {}
-        tools = self._tools()
+        tools = tools_of(self)
         checks = self._checks(contract)
         repeat = repeat_of(self, contract, reads, asks or self._damaged("python") or function is None)
         own = tuple(read for read in reads if read.kind != "entry" and read.takes != "sibling")  # see `where`
@@ -357,7 +357,8 @@ class StepBuilding:
 
     # --- functions
 
-    def _load(self, ref: str, key: str, place: Place) -> Found | None:
+    def load(self, ref: str, key: str, place: Place) -> Found | None:
+        """What a reference under one of the step's keys leads to; None where it leads nowhere (reported)."""
         live = self.building.loaded.live.get(ref)
         try:
             return live or load_reference(self.building.project, ref, self.building.base(self.name, key), "steps")
@@ -374,7 +375,7 @@ class StepBuilding:
         if self.spec.python is None:
             return None
         place = self.of("python")
-        found = self._load(self.spec.python, "python", place)
+        found = self.load(self.spec.python, "python", place)
         if found is None or self._reads_in_doubt():
             return None
         try:
@@ -404,30 +405,6 @@ class StepBuilding:
         known = (self.building.project.root / function.file).is_file()
         return Place(function.file, line) if known else self.of("python")
 
-    def _tools(self) -> tuple[Tool, ...]:
-        tools: dict[str, Tool] = {}
-        for at, ref in enumerate(self.spec.tools):
-            place = self.of("tools", at)
-            if ref in self.spec.tools[:at]:
-                self.error("P204", f"it names the tool {ref} twice", place, "leave one out")
-                continue
-            found = self._load(ref, "tools", place)
-            if found is None:
-                continue
-            try:
-                tool = build_tool(ref, found.value, found.sha)
-            except ToolFault as fault:
-                self.error("P225", f"{fault.message}, so it cannot be a tool", place, fault.hint)
-                continue
-            if tool.spec.name in tools:
-                other = tools[tool.spec.name].ref
-                self.error(
-                    "P226", f"two tools are named {tool.spec.name}: {other} and {ref}", place, "rename one function"
-                )
-                continue
-            tools[tool.spec.name] = tool
-        return tuple(tools.values())
-
     # --- checks
 
     def _checks(self, contract: Contract | None) -> tuple[Check, ...]:
@@ -441,7 +418,7 @@ class StepBuilding:
 
     def _python_check(self, ref: str, message: str | None, at: int) -> Check | None:
         place = self.of("checks", at, "python")
-        found = self._load(ref, "checks", place)
+        found = self.load(ref, "checks", place)
         if found is None or self._reads_in_doubt():
             return None
         try:

@@ -31,6 +31,7 @@ SHOWN_DIGITS: Final = 16
 _MOST_STATES: Final = 20_000  # combinations of versions that are looked through for a digest
 
 at_option = click.option("--at", metavar="DIGEST", help="What you saw, as `orch show RUN/GATE` names it.")
+call_option = click.option("--call", "calls", metavar="CALL_ID", multiple=True, help="Only this tool call of a step.")
 stay_option = click.option("--no-resume", "stay", is_flag=True, help="Answer only; the run does not go on.")
 
 
@@ -38,17 +39,20 @@ stay_option = click.option("--no-resume", "stay", is_flag=True, help="Answer onl
 @click.argument("reference", metavar="RUN/GATE")
 @at_option
 @click.option("-m", "--message", help="A comment; later steps see it.")
+@call_option
 @stay_option
 @events_option
-def approve(state: State, reference: str, at: str | None, message: str | None, stay: bool) -> int:
-    """Approve what a gate shows; the run then goes on.
+def approve(
+    state: State, reference: str, at: str | None, message: str | None, calls: tuple[str, ...], stay: bool
+) -> int:
+    """Approve what a gate shows, or the tool calls that a step asks about; the run then goes on.
 
     At a terminal all of it is shown, and you are asked. Elsewhere --at says what you saw: where anything of that has
     changed, nothing is approved, and the difference is shown. For a step with `review: required`, name the step.
     """
     plain_text("--message", message)
     check_digest(at)
-    return _decided(state, reference, "approve", at, message or "", stay)
+    return _decided(state, reference, "approve", at, message or "", stay, calls)
 
 
 @command("reject")
@@ -56,16 +60,19 @@ def approve(state: State, reference: str, at: str | None, message: str | None, s
 @click.option("-m", "--message", required=True, help="What is wrong: the next attempt goes by it.")
 @at_option
 @click.option("--stop", is_flag=True, help="Make nothing again: end the run here.")
+@call_option
 @stay_option
 @events_option
-def reject(state: State, reference: str, message: str, at: str | None, stop: bool, stay: bool) -> int:
-    """Reject what a gate shows, with a comment; what is not good enough is made again.
+def reject(
+    state: State, reference: str, message: str, at: str | None, stop: bool, calls: tuple[str, ...], stay: bool
+) -> int:
+    """Reject what a gate shows, with a comment; what is not good enough is made again. Of tool calls the model is told.
 
     With --at the rejection is for what you saw, else for what stands now.
     """
     plain_text("--message", message)
     check_digest(at)
-    return _decided(state, reference, "stop" if stop else "reject", at, message, stay)
+    return _decided(state, reference, "stop" if stop else "reject", at, message, stay, calls)
 
 
 def check_digest(at: str | None) -> None:
@@ -75,10 +82,19 @@ def check_digest(at: str | None) -> None:
         raise UsageError(f'--at "{at}" is not the digest of what a gate shows', hint=hint)
 
 
-def _decided(state: State, reference: str, decision: Decided, at: str | None, comment: str, stay: bool) -> int:
+def _decided(
+    state: State,
+    reference: str,
+    decision: Decided,
+    at: str | None,
+    comment: str,
+    stay: bool,
+    calls: tuple[str, ...],
+) -> int:
     """Answer, then go on with the run unless somebody else has it or nobody wants to."""
     from orchestrator.cli.run import carry_out
     from orchestrator.cli.session import find_run, open_desk
+    from orchestrator.cli.tool_approvals import Word, answered
     from orchestrator.store.records import RunBusy
 
     ref = step_ref(reference)
@@ -87,7 +103,10 @@ def _decided(state: State, reference: str, decision: Decided, at: str | None, co
     desk = open_desk(state)
     run = find_run(desk, ref.run)
     graph = desk.graph_of(run, require_model=not stay and decision != "stop")
-    goes_on = _answered(desk, graph, run, ref, decision, at, comment)
+    word = Word(decision, comment, at, frozenset(calls))
+    goes_on = answered(desk, run, ref, word)
+    if goes_on is None:
+        goes_on = _answered(desk, graph, run, ref, decision, at, comment)
     if stay or not goes_on:
         return _done(desk, graph, run)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @command("inbox")
 def inbox(state: State) -> int:
-    """List what waits for a person, over all runs: gates, tools in doubt, conflicts.
+    """List what waits for a person, over all runs: gates, tools in doubt, tools to be allowed, conflicts.
 
     Gates that have waited as long as their pipeline lets them are decided first.
     """
@@ -79,7 +79,7 @@ async def _decide_late(desk: Desk, rows: Sequence[WaitingRow]) -> list[str]:
 
 def answers(state: State, row: WaitingRow, *, at_hand: bool) -> list[str]:
     """The commands that answer it. `at_hand`: a person at a terminal, who will be shown what a gate shows."""
-    if row.kind == "gate":
+    if row.kind == "gate" or row.code == "tool_approval":
         return gate_commands(state, row.number, row.label, at=None if at_hand else row.digest[:SHOWN_DIGITS])
     if row.code == "edited_meanwhile":
         return [state.command(f"resume {row.number} --settle {row.label}=head|draft")]
@@ -97,5 +97,8 @@ def _print(out: Console, state: State, row: WaitingRow, now: datetime) -> None:
     if row.shows:
         shown = ", ".join(f"{name}@{head.version} ({head.author})" for name, head in row.shows.items())
         show(out, f"    shows {visible(shown, one_line=True)}")
+    for call in row.calls:
+        show(out, f"    {visible(call.name, one_line=True)}  {visible(call.id, one_line=True)}")
+        show(out, visible(call.arguments), indent=6)
     for line in answers(state, row, at_hand=out.is_terminal):
         show(out, Text(f"    {line}", style="dim"))

@@ -103,7 +103,8 @@ def next_commands(state: State, run: RunRow, steps: Sequence[StepRow], stale: Se
     if run.status == "waiting":
         from orchestrator.cli.gates import gate_commands
 
-        asking = [step.label for step in steps if step.kind == "gate" and step.status == "waiting"]
+        waiting = [step for step in steps if step.status == "waiting" and step.kind != "map"]
+        asking = [s.label for s in waiting if s.kind == "gate" or (s.error and s.error.code == "tool_approval")]
         answers = [line for name in asking for line in gate_commands(state, number, name)]
         return [*answers, state.command(f"show {number}{f'/{asking[0]}' if asking else ''}")]
     if stale:

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 @command("why")
 @click.argument("reference", metavar="RUN/STEP[/ITEM]")
 @click.option("--text", is_flag=True, help="Print the exact text of every request.")
-def why(state: State, reference: str, text: bool) -> int:
+@click.option("--tool", metavar="CALL_ID", help="Print all that a tool gave, also what the model was not told.")
+def why(state: State, reference: str, text: bool, tool: str | None) -> int:
     """Explain what a step's model saw, and what it did not see.
 
     Every block with the rule that chose it, its guards and tokens; every candidate left out, with the reason.
     """
     from orchestrator.cli.session import drive, open_desk, reading
-    from orchestrator.trace.why import request_text, why_document
+    from orchestrator.trace.why import request_text, tool_text, why_document
 
     ref = step_ref(reference)
     desk = open_desk(state)
@@ -47,8 +48,15 @@ def why(state: State, reference: str, text: bool) -> int:
 
     run, journal, output, earlier = drive(main)
     document = why_document(journal, ref.step, ref.item, output, earlier)
+    whole = tool_text(journal.tools, tool) if tool is not None else None
+    if tool is not None and whole is None:
+        known = ", ".join(row.tool_call.call_id for row in journal.tools if row.output is not None) or "none"
+        raise UsageError(f"no tool call {tool} has an answer in this attempt", hint=f"Those that have: {known}.")
     if state.json:
-        print_document({**document, **({"text": request_text(journal.threads)} if text else {})})
+        more = {"text": request_text(journal.threads)} if text else {}
+        print_document({**document, **more, **({"tool": whole} if whole is not None else {})})
+    elif whole is not None:
+        show(console(), visible(whole))
     elif text:
         show(console(), visible(request_text(journal.threads)))
     else:
@@ -123,6 +131,10 @@ def _print(out: Console, document: dict[str, Any], number: int) -> None:
         before = [block for block in blocks if block["continued"]]
         _print_blocks(out, f"  sent before{where}, in the thread that this one goes on from", before)
         _print_blocks(out, f"  sent{where}", [block for block in blocks if not block["continued"]])
+    if document["tools"]:
+        show(out, "  tools")
+    for tool in document["tools"]:
+        show(out, f"    {visible(_tool_line(tool), one_line=True)}")
     if document["left_out"]:
         show(out, "  not sent")
         for left in document["left_out"]:
@@ -132,6 +144,18 @@ def _print(out: Console, document: dict[str, Any], number: int) -> None:
         for read in document["reads"]:
             version = f"@{read['version']}" if read["version"] is not None else " (default)"
             show(out, f"    {visible(read['source'], one_line=True)}{version}")
+
+
+def _tool_line(tool: dict[str, Any]) -> str:
+    size = "" if tool["tokens"] is None else f"{tokens(tool['tokens'])} told"
+    if tool["tokens"] != tool["whole_tokens"]:
+        size += f" of {tokens(tool['whole_tokens'])}: --tool {tool['id']} prints all"
+    said = {"approve": "allowed by a person", "reject": "refused by a person"}.get(tool["decision"] or "", "")
+    state = (
+        "error" if tool["is_error"] else {"asked": "waits for a person", "started": "no result"}.get(tool["state"], "")
+    )
+    notes = [note for note in (size, said, state) if note]
+    return f"{tool['name']}({excerpt(tool['arguments'])})  {' · '.join(notes)}"
 
 
 def _print_thread(out: Console, thread: dict[str, Any]) -> None:

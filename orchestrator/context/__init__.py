@@ -11,7 +11,7 @@ afterwards.
 from __future__ import annotations
 
 from orchestrator.context.budget import check_contracts, check_window, fit_conversation
-from orchestrator.context.guards import check_access, highest
+from orchestrator.context.guards import check_access, check_tools, highest, tool_levels
 from orchestrator.context.render import (
     artifact_block,
     comment_block,
@@ -57,12 +57,13 @@ def build_context(
     message = (message_block(snapshot.message),) if snapshot.message else ()
     blocks = (*material, *facts, *_feedback(step, snapshot), *message, *_comment(step, snapshot.redo))
     check_access(step.name, blocks, may_see, provider_name)
+    check_tools(step, may_see, provider_name)
     check_window(step, graph.spec.system, blocks, window)
     return Context(
         blocks=blocks,
         left_out=(*fields_left(step), *dropped),
         statements=said,
-        sensitivity=highest(block.sensitivity for block in blocks),
+        sensitivity=highest([*(block.sensitivity for block in blocks), *tool_levels(step)]),
         window=window,
     )
 

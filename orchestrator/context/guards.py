@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from orchestrator.context.select import Chosen
 from orchestrator.errors import AccessRefused
 from orchestrator.frame import FramedArtifact
+from orchestrator.graph import StepNode
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
 from orchestrator.values import Block
 
@@ -59,6 +60,25 @@ def check_access(step: str, blocks: Iterable[Block], may_see: Sensitivity, provi
                 f"{step} would send {_name(block)}, which is {block.sensitivity}, to {provider_name}, "
                 f"which may see {may_see} at most; nothing was sent",
                 hint=_way_out(step, block, provider_name),
+                code="sensitivity",
+            )
+
+
+def tool_levels(step: StepNode) -> list[Sensitivity]:
+    """How sensitive what its tools give is, where they say so by a contract."""
+    return [tool.shape.returns.sensitivity for tool in step.tools if tool.shape.returns is not None]
+
+
+def check_tools(step: StepNode, may_see: Sensitivity, provider_name: str) -> None:
+    """Raises AccessRefused for the first tool whose results the provider may not see: before it is ever called."""
+    for tool in step.tools:
+        contract = tool.shape.returns
+        if contract is not None and not may_be_sent(contract.sensitivity, may_see):
+            raise AccessRefused(
+                f"{step.name} would send what {tool.spec.name} gives, which is {contract.sensitivity}, to "
+                f"{provider_name}, which may see {may_see} at most; nothing was sent",
+                hint=f'take the tool out of {step.name}, or set may_see = "{contract.sensitivity}" under '
+                f"[providers.{provider_name}] in the project file",
                 code="sensitivity",
             )
 

@@ -46,6 +46,7 @@ from orchestrator.spec import (
     ReadSpec,
     RepeatSpec,
     StepSpec,
+    ToolUse,
 )
 from orchestrator.yaml_nodes import Document, read_yaml
 
@@ -54,7 +55,7 @@ __all__ = ["Loaded", "load_contract", "load_declared", "load_pipeline", "substit
 # What a step does stands under one of these; giving one at a `uses:` replaces whichever the definition has.
 _TASK_KEYS: Final = frozenset({"template", "prompt", "python", "gate"})
 _NAMED: Final = frozenset({("steps",), ("inputs",), ("artifacts",), ("models",)})
-_WORD_LISTS: Final = ("needs", "tools", "stale_on")
+_WORD_LISTS: Final = ("needs", "stale_on")
 _AMOUNT: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _REFERENCES: Final = ("template", "python", "tools", "checks", "produces")
 _INPUT_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
@@ -308,6 +309,8 @@ class _PipelineLoader:
             keys["reads"] = self._entries(keys["reads"], (*path, "reads"), self._read)
         if "checks" in keys:
             keys["checks"] = self._entries(keys["checks"], (*path, "checks"), self._check)
+        if "tools" in keys:
+            keys["tools"] = self._entries(keys["tools"], (*path, "tools"), self._tool)
         if "conversation" in keys:
             keys["conversation"] = self._conversation(keys["conversation"], (*path, "conversation"))
         if "repeat" in keys:
@@ -371,6 +374,17 @@ class _PipelineLoader:
             reader.drop(path)
             return None
         return reader.model(CheckSpec, keys, path, "a check")
+
+    def _tool(self, value: Any, path: PathKey) -> ToolUse | None:
+        reader = self.reader
+        if not isinstance(value, dict):
+            ref = reader.text(value, path, "an entry of 'tools'")
+            return ToolUse(tool=ref) if ref is not None else None
+        keys = reader.keys(value, path, ToolUse, "a tool")
+        if "keep" in keys:
+            keep = reader.texts(keys.pop("keep") or None, (*path, "keep"), "'keep'")
+            keys.update({"keep": keep} if keep else {})
+        return reader.model(ToolUse, keys, path, "a tool")
 
     def _repeat(self, value: Any, path: PathKey) -> RepeatSpec | None:
         reader = self.reader

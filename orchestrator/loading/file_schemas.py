@@ -34,7 +34,7 @@ _AMOUNT: Final[JsonSchemaValue] = {
     "examples": ["4.00"],
 }
 _NAMED: Final = ("inputs", "artifacts", "models", "steps")
-_FULL: Final = ("fields", "not_for")  # lists that say something or are left out
+_FULL: Final = ("fields", "keep", "not_for")  # lists that say something or are left out
 
 
 def file_schema(kind: FileKind) -> dict[str, Any]:
@@ -107,8 +107,8 @@ def _shorthand(parts: Mapping[str, Any]) -> None:
 
 
 def _entries(step: dict[str, Any]) -> None:
-    """`reads: [idea]` and `checks: ["total > 0"]` beside the long forms."""
-    for key in ("reads", "checks"):
+    """`reads: [idea]`, `tools: ["tools.py:look"]` and `checks: ["total > 0"]` beside the long forms."""
+    for key in ("reads", "tools", "checks"):
         step[key]["items"] = {"anyOf": [dict(_TEXT), step[key]["items"]]}
 
 

@@ -113,7 +113,7 @@ STEP: Final[Mapping[str, str]] = {
     "needs": "Steps that must be done first, without being read.",
     "produces": "The name of the step's contract; left out, the step's own name.",
     "checks": "Rules on the output: expressions, {expr, message}, or {python, message}: a function (value, **reads).",
-    "tools": "Functions file.py:name that the model may call.",
+    "tools": "Functions file.py:name that the model may call, or {tool, approval, timeout, returns, keep, max_tokens}.",
     "conversation": "How much of the session's visible conversation the step sees, or off.",
     "when": "The step runs only where this is true: an expression over what it reads, len(tech_stack.components) > 0.",
     "repeat": "Visit the step until a rule holds: {until, max_rounds, feedback, then}.",
@@ -126,6 +126,14 @@ STEP: Final[Mapping[str, str]] = {
     "stale_on": "What makes a result stale: any of read, label, contract, definition, template, code, tools, model.",
     "review": "required: a person approves what the step made before any other step reads it.",
     "ungated": "Why this output needs no gate, where the pipeline has some.",
+}
+TOOL: Final[Mapping[str, str]] = {
+    "tool": "A function file.py:name with typed parameters and a docstring.",
+    "approval": "required: the step waits until a person allows each call (orch approve RUN/STEP).",
+    "timeout": "How long one call may take: 30s, 2m.",
+    "returns": "The contract of what it gives: checked, and told to the model with its label and guards.",
+    "keep": "The parts of its result that the model is told, as paths: total, items.name. The record keeps all.",
+    "max_tokens": "The most of its result that the model is told; the record keeps all.",
 }
 FOR_EACH: Final[Mapping[str, str]] = {
     "item": "What one entry is called, where templates, functions and prompts name it; left out, item.",
@@ -155,5 +163,6 @@ KEY_HELP: Final[Mapping[str, Mapping[str, str]]] = {
     "DefaultsSpec": DEFAULTS,
     "BudgetSpec": BUDGET,
     "ForEachSpec": FOR_EACH,
+    "ToolUse": TOOL,
     "StepSpec": STEP,
 }

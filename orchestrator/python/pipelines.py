@@ -204,12 +204,20 @@ class _Compiler:
             data |= {"reads": [_read_data(_as_read(read)) for read in entry.reads]} if entry.reads else {}
             data |= {} if "gate" in entry.keys else self._produces(entry.name, entry.produces, entry.place)
         data |= {"needs": [_named(source) for source in entry.needs]} if entry.needs else {}
-        data |= {"tools": [self._function_ref(tool) for tool in entry.tools]} if entry.tools else {}
+        data |= {"tools": [self._tool(tool) for tool in entry.tools]} if entry.tools else {}
         data |= {"checks": [self._check(check) for check in entry.checks]} if entry.checks else {}
         return {**data, **entry.keys}
 
     def _function_ref(self, value: Any) -> Any:
         return self._reference(value) if callable(value) else value
+
+    def _tool(self, tool: Any) -> Any:
+        if not isinstance(tool, Mapping):
+            return self._function_ref(tool)
+        returns = tool.get("returns")
+        contract = {"returns": self._contract(returns)} if isinstance(returns, type) else {}
+        timed = {"timeout": duration(tool["timeout"])} if isinstance(tool.get("timeout"), int | float) else {}
+        return {**tool, **contract, **timed, "tool": self._function_ref(tool.get("tool"))}
 
     def _check(self, check: Any) -> Any:
         return {"python": self._reference(check)} if callable(check) else check

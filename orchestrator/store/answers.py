@@ -23,7 +23,7 @@ _PIN = Sql("UPDATE step SET pins = :pins WHERE id = :step AND {scope}")
 _TOOLS = Sql(
     "SELECT t.id, a.id FROM step s JOIN attempt a ON a.id = s.attempt_id JOIN thread h ON h.attempt_id = a.id"
     " JOIN call c ON c.thread_id = h.id JOIN tool_call t ON t.call_id = c.id WHERE s.run_id = :run"
-    " AND t.tool_id = :tool AND t.state <> 'done' AND a.state IN ('waiting', 'ready')"
+    " AND t.tool_id = :tool AND t.state = 'started' AND a.state IN ('waiting', 'ready')"
     " AND {scope:s} AND {scope:a} AND {scope:h} AND {scope:c} AND {scope:t}"
 )
 _DECIDE = Sql("UPDATE tool_call SET decision = :decision, state = :state, output = :output WHERE id = :id AND {scope}")

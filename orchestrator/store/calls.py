@@ -62,7 +62,8 @@ UPDATE call SET state = :state, response_id = :response, outcome = :outcome, rea
     output_items = :output_items, tool_calls = :tool_calls, follow = :follow, answer = :answer,
     input_tokens = :input, cached_tokens = :cached, cache_write_tokens = :cache_write, output_tokens = :output,
     reasoning_tokens = :reasoning,
-    usage_estimated = :estimated, cost_usd = :cost, price = :price, tries = :tries, seconds = :seconds, done_at = :now
+    usage_estimated = :estimated, cost_usd = :cost, price = :price, tries = :tries, seconds = :seconds,
+    first_text_seconds = :first_text, done_at = :now
 WHERE id = :call AND attempt_id = :attempt AND state = 'sent' AND {scope} RETURNING reserved_usd
 """
 )
@@ -79,7 +80,7 @@ _TOOL = insert(
     " WHERE tool_call.state <> 'done' AND {scope:tool_call}",
 )
 _TOOL_DONE = Sql(
-    "UPDATE tool_call SET state = 'done', output = :output, is_error = :is_error, ended_at = :now"
+    "UPDATE tool_call SET state = 'done', output = :output, whole = :whole, is_error = :is_error, ended_at = :now"
     " WHERE call_id = :call AND tool_id = :tool AND {scope}"
 )
 
@@ -249,6 +250,7 @@ def _done_values(call: DoneCall, bodies: Bodies) -> dict[str, Any]:
         "price": call.price,
         "tries": call.tries,
         "seconds": call.seconds,
+        "first_text": call.first_text_seconds,
     }
 
 
@@ -264,10 +266,15 @@ def _usage_values(usage: Usage | None) -> dict[str, int | None]:
     }
 
 
-def tool_started(tx: Tx, dispatch: Dispatch, call_id: str, call: ToolCall) -> None:
-    fence(tx, dispatch)
+def own_call(tx: Tx, dispatch: Dispatch, call_id: str) -> None:
+    """Raises UsageError for a call that is not the attempt's own."""
     if tx.one(_OWN_CALL, id=call_id, attempt=dispatch.attempt_id) is None:
         raise UsageError(f"call {call_id} not found", hint="a call is recorded before its tools run")
+
+
+def tool_started(tx: Tx, dispatch: Dispatch, call_id: str, call: ToolCall) -> None:
+    fence(tx, dispatch)
+    own_call(tx, dispatch, call_id)
     tx.run(
         _TOOL,
         id=uuid7(),
@@ -280,13 +287,17 @@ def tool_started(tx: Tx, dispatch: Dispatch, call_id: str, call: ToolCall) -> No
     )
 
 
-def tool_finished(tx: Tx, dispatch: Dispatch, call_id: str, tool_id: str, output: ToolOutput) -> None:
+def tool_finished(
+    tx: Tx, dispatch: Dispatch, call_id: str, tool_id: str, output: ToolOutput, whole: str | None = None
+) -> None:
+    """`whole` is the tool's result, where the model is told less than that."""
     fence(tx, dispatch)
     written = tx.run(
         _TOOL_DONE,
         call=call_id,
         tool=tool_id,
         output=put(tx, output.output),
+        whole=None if whole is None else put(tx, whole),
         is_error=int(output.is_error),
         now=tx.now,
     )

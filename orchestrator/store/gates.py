@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 from orchestrator.errors import UsageError
-from orchestrator.store import claims, json_text, messages, runs, waves
+from orchestrator.store import claims, json_text, messages, runs, tool_approvals, waves
 from orchestrator.store.artifacts import COLUMNS, version_row, write
 from orchestrator.store.columns import from_micros
 from orchestrator.store.commits import Step, accept, named_step
@@ -114,6 +114,7 @@ def _waiting_row(tx: Tx, row: Row) -> WaitingRow:
     for head in (version_row(head) for (name,) in names for head in tx.all(_VERSIONS, run=run_id, name=name)):
         if head.item is None or head.item in shows[head.step].field_hashes:  # an index comes ahead of its items
             shows[f"{head.step}/{head.item}" if head.item else head.step] = head
+    asked = next((one for one in tool_approvals.asked(tx, run_id) if one.attempt_id == attempt_id), None)
     return WaitingRow(
         run_id=run_id,
         number=number,
@@ -126,7 +127,12 @@ def _waiting_row(tx: Tx, row: Row) -> WaitingRow:
         message=said.message,
         hint=said.hint,
         shows=shows,
-        digest=shown_digest(attempt_id, {name: head.sha256 for name, head in shows.items()}) if names else "",
+        digest=shown_digest(attempt_id, {name: head.sha256 for name, head in shows.items()})
+        if names
+        else asked.digest
+        if asked
+        else "",
+        calls=asked.calls if asked else (),
     )
 
 

@@ -122,7 +122,7 @@ def _needed(
         needed.update(arguments for _, _, arguments in json_text.load(call.tool_calls))
         needed.update([call.answer] if call.answer else [])
     for tool in tools:
-        needed |= {tool.arguments, *([tool.output] if tool.output else [])}
+        needed |= {tool.arguments, *(body for body in (tool.output, tool.whole) if body)}
     return needed
 
 
@@ -208,6 +208,7 @@ def _done(row: t.Call, bodies: Mapping[str, bytes]) -> DoneCall:
         price=row.price,
         tries=row.tries,
         seconds=row.seconds,
+        first_text_seconds=row.first_text_seconds,
     )
 
 
@@ -226,4 +227,5 @@ def _usage(row: t.Call) -> Usage | None:
 def _tool(row: t.ToolCall, bodies: Mapping[str, bytes]) -> ToolRow:
     call = ToolCall(row.tool_id, row.name, bodies[row.arguments].decode())
     output = ToolOutput(row.tool_id, bodies[row.output].decode(), bool(row.is_error)) if row.output else None
-    return ToolRow(row.call_id, call, cast(Any, row.state), output, cast(Any, row.decision))
+    whole = bodies[row.whole].decode() if row.whole else None
+    return ToolRow(row.call_id, call, cast(Any, row.state), output, cast(Any, row.decision), whole)

@@ -42,6 +42,7 @@ from orchestrator.values import (
 )
 
 ToolDecision = Literal["retry", "done", "tell"]
+Approval = Literal["approve", "reject"]
 
 
 class Fenced(Exception):
@@ -207,7 +208,8 @@ def shown_digest(attempt_id: str, heads: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """A step of some run that waits for a person. Of a gate: the versions it shows now, by name, and their digest."""
+    """A step of some run that waits for a person. Of a gate: the versions it shows now, by name, and their digest. Of a
+    step that asks about tool calls: those, and theirs."""
 
     run_id: str
     number: int
@@ -221,6 +223,7 @@ class WaitingRow:
     hint: str | None
     shows: Mapping[str, ArtifactVersion]
     digest: str = ""
+    calls: tuple[AskedTool, ...] = ()
 
     @property
     def label(self) -> str:
@@ -330,13 +333,56 @@ class ThreadJournal:
 @dataclass(frozen=True, slots=True)
 class ToolRow:
     """One execution of a tool. `call_id` is the model call whose reply asked for it; `started` without an output means
-    that its effect is unknown, and `decision` is what a person said about that (S09)."""
+    that its effect is unknown, and `decision` is what a person said about that (S09). `asked`: it has not begun, since
+    a person has to allow it. `whole` is its result where the model was told less."""
 
     call_id: str
     tool_call: ToolCall
-    state: Literal["started", "done"]
+    state: Literal["asked", "started", "done"]
     output: ToolOutput | None
-    decision: ToolDecision | None
+    decision: ToolDecision | Approval | None
+    whole: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTool:
+    """A tool call that waits for a person: the id the model gave it, and what it would do."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskedTools:
+    """The calls of one step that wait for a person's word, since `since`."""
+
+    step: str
+    item: str | None
+    attempt_id: str
+    since: datetime
+    calls: tuple[AskedTool, ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.step}/{self.item}" if self.item else self.step
+
+    @property
+    def digest(self) -> str:
+        """Of exactly these calls of this attempt: what a person saw who answers."""
+        return digest([self.attempt_id, [[call.id, call.name, call.arguments] for call in self.calls]])
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """A person's word on tool calls, by their ids. `digest`: of all the calls that their step asked about, as the
+    person saw them; None where they were named one by one."""
+
+    calls: frozenset[str]
+    decision: Approval
+    by: str
+    comment: str = ""
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from orchestrator.store import (
     removal,
     runs,
     snapshots,
+    tool_approvals,
     workers,
 )
 from orchestrator.store.database import Observer
@@ -51,6 +52,7 @@ from orchestrator.store.records import (
     AdoptPlan,
     Answer,
     Answered,
+    AskedTools,
     AttemptRow,
     Claim,
     Edited,
@@ -66,6 +68,7 @@ from orchestrator.store.records import (
     RunMark,
     Shown,
     Starter,
+    ToolAnswer,
     ToolDecision,
     Undecided,
     WaitingRow,
@@ -290,9 +293,19 @@ class Store:
         work = partial(calls.tool_started, dispatch=dispatch, call_id=call_id, call=tool_call)
         await self._write("tool_started", work)
 
-    async def tool_finished(self, dispatch: Dispatch, call_id: str, tool_call_id: str, output: ToolOutput) -> None:
-        """Record what the tool gave. Raises Fenced."""
-        work = partial(calls.tool_finished, dispatch=dispatch, call_id=call_id, tool_id=tool_call_id, output=output)
+    async def tools_asked(self, dispatch: Dispatch, call_id: str, tool_calls: Sequence[ToolCall]) -> None:
+        """Record that these calls want a person's word before they run. Raises Fenced."""
+        work = partial(tool_approvals.ask, dispatch=dispatch, call_id=call_id, tool_calls=tool_calls)
+        await self._write("tools_asked", work)
+
+    async def tool_finished(
+        self, dispatch: Dispatch, call_id: str, tool_call_id: str, output: ToolOutput, whole: str | None = None
+    ) -> None:
+        """Record what the tool gave, and what of it the model is told. Raises Fenced."""
+        tool_id = tool_call_id
+        work = partial(
+            calls.tool_finished, dispatch=dispatch, call_id=call_id, tool_id=tool_id, output=output, whole=whole
+        )
         await self._write("tool_finished", work)
 
     async def effect_started(self, dispatch: Dispatch, key: str) -> None:
@@ -440,6 +453,15 @@ class Store:
         """Take an answer for exactly what was shown (S08). Raises UsageError where that has changed, or the gate does
         not wait; nothing is decided then."""
         return await self._write("decide", partial(gates.decide, run_id=run_id, gate=gate, item=item, answer=answer))
+
+    async def asked_tools(self, run_id: str) -> tuple[AskedTools, ...]:
+        """The steps of a run whose tool calls wait for a person's word."""
+        return await self._read(partial(tool_approvals.asked, run_id=run_id))
+
+    async def answer_tools(self, run_id: str, said: ToolAnswer) -> bool:
+        """Take a word on tool calls; whether their steps can go on. Raises UsageError where they do not wait, or the
+        person saw others; nothing is decided then."""
+        return await self._write("answer_tools", partial(tool_approvals.answer, run_id=run_id, said=said))
 
     async def decide_tool(self, run_id: str, tool_call_id: str, decision: ToolDecision, output: str | None) -> None:
         """Say what became of an interrupted tool (S09): retry it, take this output, or tell the model."""

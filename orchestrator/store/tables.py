@@ -456,6 +456,7 @@ class Call(Scoped, table=True):
     price: str | None = _text(None)
     tries: int = _count(1)
     seconds: float = _column(Float, 0.0)
+    first_text_seconds: float | None = Field(default=None, sa_type=Float)
     done_at: datetime | None = _time()
 
 
@@ -467,6 +468,7 @@ class ToolCall(Scoped, table=True):
         _refers("call_id", "call"),
         _body("arguments"),
         _body("output"),
+        _body("whole"),
         UniqueConstraint("call_id", "tool_id"),
     )
 
@@ -477,6 +479,7 @@ class ToolCall(Scoped, table=True):
     arguments: str = _text()
     state: str = _text("started")
     output: str | None = _text(None)
+    whole: str | None = _text(None)
     is_error: int = _count(0)
     decision: str | None = _text(None)
     started_at: datetime = Field(sa_type=UtcTime)

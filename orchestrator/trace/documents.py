@@ -48,6 +48,17 @@ class PlannedStep(Protocol):
     def cost_high_usd(self) -> Decimal | None: ...
 
 
+class AskedCall(Protocol):
+    """A tool call that a person is asked about."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def arguments(self) -> str: ...
+
+
 class Waiting(Protocol):
     """What waits for a person, as far as its document needs it."""
 
@@ -71,6 +82,8 @@ class Waiting(Protocol):
     def hint(self) -> str | None: ...
     @property
     def shows(self) -> Mapping[str, ArtifactVersion]: ...
+    @property
+    def calls(self) -> Sequence[AskedCall]: ...
     @property
     def digest(self) -> str: ...
 
@@ -285,7 +298,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def inbox_document(waiting: Iterable[tuple[Waiting, Sequence[str]]], decided: Sequence[str] = ()) -> dict[str, Any]:
-    """`orch.inbox/1`: what waits, each with the commands that answer it; `digest` is null for what is no gate.
+    """`orch.inbox/1`: what waits, each with the commands that answer it; `digest` is null where
+    nothing is to be approved, `calls` are the tool calls that a step asks about.
     `decided` says what timeouts have decided just now."""
     return {
         "schema": INBOX,
@@ -304,6 +318,7 @@ def inbox_document(waiting: Iterable[tuple[Waiting, Sequence[str]]], decided: Se
                     {"name": name, "version": head.version, "author": head.author, "sha256": head.sha256}
                     for name, head in row.shows.items()
                 ],
+                "calls": [{"id": call.id, "tool": call.name, "arguments": call.arguments} for call in row.calls],
                 "digest": row.digest or None,
                 "commands": list(commands),
             }

@@ -238,10 +238,14 @@ class AskRecalled(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled(RunEvent):
+    """`cut`: how many characters of the result the model was not told; `missing`: paths of `keep` that led nowhere."""
+
     KIND: ClassVar[str] = "tool.called"
     name: str
     seconds: float
     is_error: bool
+    cut: int = 0
+    missing: tuple[str, ...] = ()
 
 
 _KINDS: Final[Mapping[str, type[RunEvent]]] = {

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.context.select import NOT_DECLARED
 from orchestrator.ids import is_synthetic
+from orchestrator.providers.tokens import estimate
 from orchestrator.trace.documents import WHY, usd
 from orchestrator.values import Block, CallRow, Item, LeftOut, OutputItem, ReadRecord, TextItem, ToolOutput
 
 if TYPE_CHECKING:
-    from orchestrator.store.records import Journal, ThreadJournal
+    from orchestrator.store.records import Journal, ThreadJournal, ToolRow
 
 # A number is one word with its groups and fraction: 997 does not stand in 1,997.
 _WORD: Final = re.compile(r"\d+(?:[.,]\d+)+|\w+")
@@ -43,6 +44,7 @@ def why_document(
         "round": journal.attempt.round,
         "threads": [_thread(thread, journal.attempt.inputs_hash) for thread in journal.threads],
         "blocks": [block for thread in journal.threads for block in _blocks(thread, output)],
+        "tools": [_tool(tool) for tool in journal.tools],
         "left_out": [_left_out(left) for left in dict.fromkeys(left_out)],  # each once, however many threads
         "reads": [{"source": _source(read), "version": read.version} for read in journal.reads],
         "estimate_tokens": sum(_estimate(thread) for thread in journal.threads),
@@ -100,7 +102,36 @@ def _call(call: CallRow) -> dict[str, Any]:
         "cached_tokens": usage.cached_tokens if usage else None,
         "output_tokens": usage.output_tokens if usage else None,
         "cost_usd": usd(done.cost_usd) if done else None,
+        "seconds": round(done.seconds, 3) if done else None,
+        "first_text_seconds": _rounded(done.first_text_seconds) if done else None,
     }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+def _tool(tool: ToolRow) -> dict[str, Any]:
+    """One execution: what was asked of the tool, and how much of what it gave the model was told."""
+    told = tool.output.output if tool.output is not None else None
+    return {
+        "id": tool.tool_call.call_id,
+        "name": tool.tool_call.name,
+        "arguments": tool.tool_call.arguments,
+        "state": tool.state,
+        "decision": tool.decision,
+        "is_error": tool.output.is_error if tool.output is not None else None,
+        "tokens": None if told is None else estimate(told),
+        "whole_tokens": None if told is None else estimate(told if tool.whole is None else tool.whole),
+    }
+
+
+def tool_text(tools: Sequence[ToolRow], call_id: str) -> str | None:
+    """All that a tool gave, also what the model was not told; None where no such call has an answer."""
+    found = next((tool for tool in tools if tool.tool_call.call_id == call_id), None)
+    if found is None or found.output is None:
+        return None
+    return found.output.output if found.whole is None else found.whole
 
 
 def _block(block: Block, output: str | None) -> dict[str, Any]:

@@ -406,6 +406,8 @@ def test_R024_the_why_document() -> None:
         "cached_tokens": 10,
         "output_tokens": 5,
         "cost_usd": "0.01",
+        "seconds": 1.0,
+        "first_text_seconds": None,
     }
     assert thread["calls"][1]["previous_response_id"] == "resp_1"
     assert thread["calls"][1]["cost_usd"] is None

@@ -465,6 +465,7 @@ def upgrade() -> None:
         sa.Column("price", TEXT, nullable=True),
         sa.Column("tries", sa.BigInteger(), server_default=sa.text("1"), nullable=False),
         sa.Column("seconds", sa.Float(), server_default=sa.text("(0.0)"), nullable=False),
+        sa.Column("first_text_seconds", sa.Float(), nullable=True),
         sa.Column("done_at", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["attempt_id"], ["attempt.id"], name=op.f("fk_call_attempt_id"), ondelete="RESTRICT"),
         sa.ForeignKeyConstraint(
@@ -495,6 +496,7 @@ def upgrade() -> None:
         sa.Column("arguments", TEXT, nullable=False),
         sa.Column("state", TEXT, server_default=sa.text("'started'"), nullable=False),
         sa.Column("output", TEXT, nullable=True),
+        sa.Column("whole", TEXT, nullable=True),
         sa.Column("is_error", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("decision", TEXT, nullable=True),
         sa.Column("started_at", sa.BigInteger(), nullable=False),
@@ -510,6 +512,12 @@ def upgrade() -> None:
             ["tenant", "account", "subject", "output"],
             ["content.tenant", "content.account", "content.subject", "content.sha256"],
             name=op.f("fk_tool_call_tenant_account_subject_output"),
+            ondelete="RESTRICT",
+        ),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject", "whole"],
+            ["content.tenant", "content.account", "content.subject", "content.sha256"],
+            name=op.f("fk_tool_call_tenant_account_subject_whole"),
             ondelete="RESTRICT",
         ),
         sa.ForeignKeyConstraint(
