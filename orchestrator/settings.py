@@ -196,7 +196,8 @@ def _complete(name: str, merged: dict[str, Any], origins: Mapping[str, str], env
     if merged.get("kind") is None:
         raise ConfigError(
             f"providers.{name} does not say what it speaks: 'kind' is missing ({_origin(origins)})",
-            hint='Write kind = "openai" for a server with the Responses API, kind = "anthropic" for the Messages API.',
+            hint='Write kind = "openai" for a server with the Responses API, "chat" for one that speaks chat '
+            'completions only, "anthropic" for the Messages API.',
         )
     if merged.get("base_url"):
         keys = [merged.get("api_key_env") or ""]

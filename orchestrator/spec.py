@@ -334,10 +334,11 @@ class Places:
 
 
 class ProviderSpec(Strict):
-    """`[providers.NAME]` of the project file. `kind` is what the server speaks: OpenAI's Responses API, Anthropic's
-    Messages API, or written answers. `store = false` is ZDR: no id is ever sent, reasoning travels sealed."""
+    """`[providers.NAME]` of the project file. `kind` is what the server speaks: OpenAI's Responses API, its older chat
+    completions, Anthropic's Messages API, or written answers. `store = false` is ZDR: no id is ever sent, reasoning
+    travels sealed."""
 
-    kind: Literal["openai", "anthropic", "scripted"] | None = None
+    kind: Literal["openai", "chat", "anthropic", "scripted"] | None = None
     base_url: str | None = None
     api_key_env: str | None = None
     chaining: Literal["auto", "server", "replay"] = "auto"

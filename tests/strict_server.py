@@ -87,7 +87,7 @@ class Fault:
 
 @dataclass
 class Seen:
-    """One request: its raw bytes, its JSON, what the model saw in effect, and what was answered."""
+    """One request: its raw bytes, its JSON, what the model saw in effect, what was answered, and when it came."""
 
     raw: bytes
     body: Json
@@ -95,6 +95,7 @@ class Seen:
     effective: list[Json] = field(default_factory=list)
     status: int = 0
     response: Json = field(default_factory=dict)
+    at: float = field(default_factory=time.monotonic)
     disconnected: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -130,12 +131,14 @@ class StrictServer:
         port: int = 0,
         zdr: bool = False,
         ignore_chain: bool = False,
+        looks_at_items: bool = False,
         key: str | None = None,
         models: frozenset[str] | None = None,
         window: int | None = None,
         log: Path | None = None,
     ) -> None:
         self.answer = answer or generic()
+        self.looks_at_items = looks_at_items  # also where it ignores the chain: a result without its call is refused
         self.zdr, self.ignore_chain, self.key, self.models, self.window, self.log = (
             zdr, ignore_chain, key, models, window, log,
         )  # fmt: skip
@@ -202,7 +205,7 @@ class StrictServer:
             parent = self._parent(body, ignore=fault.ignore_chain or self.ignore_chain)
             ignored = parent is None and body.get("previous_response_id") is not None
             seen.effective = [*(parent or []), *items]
-            if not ignored:
+            if not ignored or self.looks_at_items:
                 check_items(seen.effective, stored=not self.zdr and body.get("store") is not False)
                 self._check_reasoning(seen.effective)
             usage = self._usage(body, seen.effective)
@@ -227,6 +230,12 @@ class StrictServer:
                 yield from fault.events
                 if fault.events_end:
                     return
+
+    def frame(self, event: Json, number: int, *, malformed: bool) -> bytes:
+        """An event as it travels; a malformed one is cut in half."""
+        data = json.dumps(event | {"sequence_number": number})
+        data = data[: len(data) // 2] if malformed else data
+        return f"event: {event['type']}\ndata: {data}\n\n".encode()
 
     def beside(self, path: str, raw: bytes, headers: dict[str, str]) -> Json:
         """The answer to a request for something else. Raises Refused."""
@@ -628,10 +637,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.app.stalling.set()
                 if self._wait(fault.stall_seconds, seen):
                     return
-            data = json.dumps(event | {"sequence_number": number})
-            if number == fault.malformed:
-                data = data[: len(data) // 2]
-            self._chunk(f"event: {event['type']}\ndata: {data}\n\n".encode())
+            self._chunk(self.server.app.frame(event, number, malformed=number == fault.malformed))
         self._chunk(b"")
 
     def _chunk(self, data: bytes) -> None:

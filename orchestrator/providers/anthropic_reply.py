@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from orchestrator.contracts.schemas import MAX_JSON_BYTES
 from orchestrator.ids import canonical_json
 from orchestrator.providers.answers import malformed, response_id, text_or_none
-from orchestrator.providers.anthropic_wire import THOUGHTS
+from orchestrator.providers.anthropic_wire import THOUGHTS, UNREADABLE
 from orchestrator.providers.usage import anthropic_usage
 from orchestrator.values import OutputItem, Reply, ToolCall
 
@@ -26,7 +26,6 @@ STATUSES: Final[Mapping[str, Status]] = {
     "pause_turn": "paused",
 }
 CUT_OFF: Final[Mapping[str, str]] = {"max_tokens": "max_output_tokens"}
-UNREADABLE: Final = "INVALID_JSON"  # the vendor's own name for arguments that are no JSON object, when they go back
 
 
 def reply(message: Mapping[str, Any], unreadable: Mapping[str, str] | None = None) -> Reply:

@@ -13,8 +13,9 @@ back some twenty blocks for it, and one turn can hold more), and after the syste
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -23,10 +24,12 @@ from orchestrator.ids import canonical_json, is_synthetic
 from orchestrator.providers.answers import field_of, words
 from orchestrator.providers.anthropic_schema import grammar
 from orchestrator.providers.base import FailureKind
+from orchestrator.providers.foreign import api_of, plain, safe_id
 from orchestrator.values import Item, OutputItem, Request, ToolOutput
 
 EPHEMERAL: Final[Mapping[str, str]] = {"type": "ephemeral"}
 THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
+UNREADABLE: Final = "INVALID_JSON"  # the vendor's own name for arguments that are no JSON object, when they go back
 
 # --- what is sent -----------------------------------------------------------------------------------------------------
 
@@ -90,9 +93,12 @@ def _settings(request: Request) -> dict[str, Any]:
 def _messages(items: Sequence[Item]) -> list[dict[str, Any]]:
     """The items as turns. A turn that is left out brings its neighbours together."""
     turns: list[tuple[bool, list[dict[str, Any]]]] = []
+    own = {
+        item.data.get("id") for item in items if isinstance(item, OutputItem) and item.data.get("type") == "tool_use"
+    }
     for theirs, group in groupby(items, lambda item: isinstance(item, OutputItem)):
         run = list(group)
-        blocks = _said(run) if theirs else [_block(item) for item in run]
+        blocks = _said(run) if theirs else [_block(item, own) for item in run]
         if turns and turns[-1][0] == theirs:
             turns[-1][1].extend(blocks)
         elif blocks:
@@ -105,18 +111,41 @@ def _messages(items: Sequence[Item]) -> list[dict[str, Any]]:
 
 
 def _said(items: Iterable[Item]) -> list[dict[str, Any]]:
-    """The vendor's own blocks, verbatim, but for those it does not take back."""
-    blocks = [dict(item.data) for item in items if isinstance(item, OutputItem)]
+    """The vendor's own blocks, verbatim, but for those it does not take back. Of another API's, what they say."""
+    blocks = [block for item in items if isinstance(item, OutputItem) for block in _theirs(item.data)]
     kept = [block for block in blocks if block.get("type") != "text" or str(block.get("text")).strip()]
     while kept and kept[-1].get("type") in THOUGHTS:
         kept.pop()
     return kept
 
 
-def _block(item: Item) -> dict[str, Any]:
+def _theirs(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if api_of(data) == "messages":
+        yield dict(data)
+        return
+    for said in plain(data):
+        if said.get("type") == "function_call":
+            call = {"type": "tool_use", "id": safe_id(said["call_id"]), "name": said["name"]}
+            yield call | {"input": _arguments(said["arguments"])}
+        else:
+            yield {"type": "text", "text": said["content"]}
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    """A call's arguments as the object that this API has them as, also where they are none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {UNREADABLE: text}
+
+
+def _block(item: Item, own: Container[object]) -> dict[str, Any]:
+    """`own` are the ids of calls that the vendor made itself; those of others are written as it takes them."""
     if isinstance(item, ToolOutput):
         failed = {"is_error": True} if item.is_error else {}
-        return {"type": "tool_result", "tool_use_id": item.call_id, "content": item.output, **failed}
+        call_id = item.call_id if item.call_id in own else safe_id(item.call_id)
+        return {"type": "tool_result", "tool_use_id": call_id, "content": item.output, **failed}
     assert not isinstance(item, OutputItem)
     return {"type": "text", "text": item.text}
 

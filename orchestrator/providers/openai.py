@@ -1,4 +1,4 @@
-"""The driver for OpenAI's Responses API and for servers that speak it, on the vendor's own SDK."""
+"""The drivers on OpenAI's own SDK: its Responses API, and chat completions for servers that have no other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 from orchestrator.errors import ProviderFailure
 from orchestrator.ids import is_synthetic
-from orchestrator.providers import openai_wire
+from orchestrator.providers import chat_wire, openai_wire
 from orchestrator.providers.answers import malformed, response_id
 from orchestrator.providers.base import FailureKind, Listener, StreamEvent, Traits
 from orchestrator.providers.openai_wire import Dialect, Ending
@@ -22,28 +22,16 @@ ENDINGS: Final[Mapping[str, Ending]] = {
 }
 
 
-class OpenAIProvider(VendorProvider):
-    """An endpoint with a Responses API; the rest of `options` is VendorProvider's."""
+class _OpenAISdk(VendorProvider):
+    """What both have of the SDK; the rest of `options` is VendorProvider's."""
 
-    api: ClassVar[str] = "Responses API"
     package: ClassVar[str] = "openai"
-    path: ClassVar[str] = "/responses"
 
     def __init__(
-        self,
-        traits: Traits,
-        dialect: Dialect,
-        *,
-        organization: str | None = None,
-        project: str | None = None,
-        **options: Any,
+        self, traits: Traits, *, organization: str | None = None, project: str | None = None, **options: Any
     ) -> None:
         super().__init__(traits, **options)
-        self._dialect = dialect
         self._account = (organization, project)
-
-    def wire(self, request: Request) -> bytes:
-        return openai_wire.wire(request, self._dialect)
 
     def _sdk(self) -> Any:
         import openai
@@ -53,18 +41,33 @@ class OpenAIProvider(VendorProvider):
     def _open(self, http: Any) -> Any:
         from openai import AsyncOpenAI
 
-        organization, project = self._account
-        return AsyncOpenAI(
-            api_key=self._key,
-            base_url=self._base_url,
-            organization=organization,
-            project=project,
-            max_retries=0,
-            http_client=http,
-        )
+        client = AsyncOpenAI(api_key=self._key, base_url=self._base_url, max_retries=0, http_client=http)
+        # Set afterwards: where there are none, it would take those of the process's environment, for any server.
+        client.organization, client.project = self._account
+        return client
 
     def _options(self, timeout: Any) -> dict[str, Any]:
         return {"timeout": timeout, "security": {"bearer_auth": True}}
+
+    def _refusal_kind(self, status: int, error: object, request: Request) -> FailureKind:
+        return openai_wire.refusal_kind(status, error, chained=not is_synthetic(request.thread))
+
+    def _broken_off(self, error: object) -> ProviderFailure:
+        return openai_wire.failed(error, "the stream broke off", unknown="overloaded")
+
+
+class OpenAIProvider(_OpenAISdk):
+    """An endpoint with a Responses API."""
+
+    api: ClassVar[str] = "Responses API"
+    path: ClassVar[str] = "/responses"
+
+    def __init__(self, traits: Traits, dialect: Dialect, **options: Any) -> None:
+        super().__init__(traits, **options)
+        self._dialect = dialect
+
+    def wire(self, request: Request) -> bytes:
+        return openai_wire.wire(request, self._dialect)
 
     async def _read(self, stream: Any, listener: Listener) -> Reply:
         reading = _Reading(listener)
@@ -80,11 +83,52 @@ class OpenAIProvider(VendorProvider):
             raise malformed("no event stream, and no response with an end")
         return openai_wire.reply(document, ending)
 
-    def _refusal_kind(self, status: int, error: object, request: Request) -> FailureKind:
-        return openai_wire.refusal_kind(status, error, chained=not is_synthetic(request.thread))
+    def _missing(self) -> str | None:
+        return (
+            f"{self._host} has no Responses API there: check base_url; for a server that speaks chat completions only, "
+            f'write kind = "chat" under [providers.{self.traits.name}]'
+        )
 
-    def _broken_off(self, error: object) -> ProviderFailure:
-        return openai_wire.failed(error, "the stream broke off", unknown="overloaded")
+
+class ChatProvider(_OpenAISdk):
+    """An endpoint with a chat completions API. Nothing is kept there: every call replays its thread."""
+
+    api: ClassVar[str] = "chat completions API"
+    path: ClassVar[str] = "/chat/completions"
+
+    def __init__(self, traits: Traits, dialect: chat_wire.Dialect, **options: Any) -> None:
+        super().__init__(traits, **options)
+        self._dialect = dialect
+
+    def wire(self, request: Request) -> bytes:
+        return chat_wire.wire(request, self._dialect)
+
+    async def _read(self, stream: Any, listener: Listener) -> Reply:
+        message = chat_wire.Assembly()
+        told = False
+        try:
+            async for chunk in events(stream, self._scrubber):
+                text = message.see(chunk)
+                if message.id and not told:
+                    told = True
+                    listener(StreamEvent("created", message.id))
+                if text:
+                    listener(StreamEvent("text", text))
+        except Exception:
+            # What follows the end of the reply is its bill: without it the reply is as good, and its cost not known.
+            if not message.ended:
+                raise
+        if not message.ended:
+            raise truncated(told)
+        return message.whole(self._scrubber.data)
+
+    def _whole(self, document: Mapping[str, Any]) -> Reply:
+        choices = document.get("choices")
+        first = choices[0] if isinstance(choices, list) and choices else None
+        message = first.get("message") if isinstance(first, Mapping) else None
+        if not isinstance(first, Mapping) or not isinstance(message, Mapping):
+            raise malformed("no event stream, and no message either")
+        return chat_wire.reply(document, message, first.get("finish_reason"))
 
 
 class _Reading:
@@ -136,13 +180,25 @@ class _Reading:
             self._items[index] = item
 
 
+OPENAI_HOST: Final = "api.openai.com"
+REPLAY_HOST: Final = "openrouter.ai"  # it refuses an id, and `store` with it; it stores nothing in any case
+
+
 def dialect_for(traits: Traits, host: str) -> Dialect:
     """What an endpoint takes, by its traits; cache keys only where the host is known to be OpenAI's."""
     chains = traits.stores and traits.chaining != "replay"
-    return Dialect(chains=chains, stores=traits.stores, caches=host == OPENAI_HOST or host.endswith("." + OPENAI_HOST))
+    return Dialect(chains=chains, stores=traits.stores or host == REPLAY_HOST, caches=_is_openai(host))
 
 
-OPENAI_HOST: Final = "api.openai.com"
+def chat_dialect_for(host: str) -> chat_wire.Dialect:
+    """OpenAI and Azure have renamed the cap on a reply, and take the old name for old models only; other servers may
+    know nothing but the old one."""
+    renamed = _is_openai(host) or host.endswith(".openai.azure.com")
+    return chat_wire.Dialect("max_completion_tokens" if renamed else "max_tokens", caches=_is_openai(host))
+
+
+def _is_openai(host: str) -> bool:
+    return host == OPENAI_HOST or host.endswith("." + OPENAI_HOST)
 
 
 def detect_chaining(traits: Traits, host: str) -> Traits:
@@ -151,6 +207,6 @@ def detect_chaining(traits: Traits, host: str) -> Traits:
         return replace(traits, chaining="replay")
     if traits.chaining != "auto":
         return traits
-    if host in (OPENAI_HOST, "api.x.ai") or host.endswith((".api.openai.com", ".openai.azure.com")):
+    if _is_openai(host) or host == "api.x.ai" or host.endswith(".openai.azure.com"):
         return replace(traits, chaining="server")
-    return replace(traits, chaining="replay") if host == "openrouter.ai" else traits
+    return replace(traits, chaining="replay") if host == REPLAY_HOST else traits

@@ -20,6 +20,7 @@ from orchestrator.errors import ProviderFailure
 from orchestrator.ids import canonical_json, is_synthetic
 from orchestrator.providers.answers import field_of, malformed, response_id, text_or_none, words
 from orchestrator.providers.base import FailureKind
+from orchestrator.providers.foreign import api_of, plain
 from orchestrator.providers.usage import openai_usage
 from orchestrator.values import Item, OutputItem, Reply, Request, TextItem, ToolCall, ToolOutput
 
@@ -55,7 +56,7 @@ def body(request: Request, dialect: Dialect) -> dict[str, Any]:
                 "this endpoint keeps no responses: nothing can be chained on", kind="chain_unsupported"
             )
         sent["previous_response_id"] = request.thread
-    sent["input"] = [item_data(item) for item in request.items]
+    sent["input"] = [data for item in request.items for data in item_data(item)]
     if request.tools:
         sent["tools"] = [
             {
@@ -86,13 +87,14 @@ def body(request: Request, dialect: Dialect) -> dict[str, Any]:
     return sent
 
 
-def item_data(item: Item) -> dict[str, Any]:
-    """One input item. The server's own output items go back verbatim: phase, ids and encrypted reasoning included."""
+def item_data(item: Item) -> list[dict[str, Any]]:
+    """An item as input. The server's own output items go back verbatim: phase, ids and encrypted reasoning included;
+    of another API's, what it says."""
     if isinstance(item, TextItem):
-        return {"role": "user", "content": item.text}
+        return [{"role": "user", "content": item.text}]
     if isinstance(item, ToolOutput):
-        return {"type": "function_call_output", "call_id": item.call_id, "output": item.output}
-    return dict(item.data)
+        return [{"type": "function_call_output", "call_id": item.call_id, "output": item.output}]
+    return [dict(item.data)] if api_of(item.data) in ("responses", "plain") else list(plain(item.data))
 
 
 # --- what a reply means -----------------------------------------------------------------------------------------------
@@ -207,12 +209,14 @@ _BY_STATUS: Final[Mapping[int, FailureKind]] = {
     429: "rate_limit",
 }
 _TOO_LONG: Final = re.compile(
-    r"maximum context length|context window|max_model_len|prompt is too long|context_length_exceeded"
-    r"|exceeds? the (available )?context|too many (input )?tokens",
-    re.IGNORECASE,
+    r"context[ _](length|window|size)|max_model_len|prompt is too long|too many (input )?tokens", re.IGNORECASE
 )
 _LOST: Final = re.compile(r"not found|no longer|expired|does(?: not|n't) exist|deleted", re.IGNORECASE)
-_UNANSWERED: Final = re.compile(r"no tool output found", re.IGNORECASE)
+_UNANSWERED: Final = re.compile(
+    r"no tool output found|tool_calls?\W+ must be followed by tool messages|did not have response messages",
+    re.IGNORECASE,
+)
+_ORPHANED: Final = re.compile(r"no tool call found", re.IGNORECASE)
 
 
 def refusal_kind(status: int, error: object, *, chained: bool) -> FailureKind:
@@ -244,8 +248,11 @@ def _named(error: object) -> FailureKind | None:
 
 
 def _about_chain(status: int, error: object, named: FailureKind | None) -> FailureKind | None:
-    """`lost` = the server knows the field but not this id; `unsupported` = it does not know the field."""
+    """`lost` = the server knows the field but not this id; `unsupported` = it does not know the field. One that finds
+    no call to a tool's result has not looked at the id that leads to it."""
     message = words(error)
+    if _ORPHANED.search(message):
+        return "chain_unsupported"
     if "previous_response_id" in message or field_of(error, "param") == "previous_response_id":
         return "chain_lost" if _LOST.search(message) else "chain_unsupported"
     return "chain_lost" if status == 404 and named is None and "model" not in message.lower() else None

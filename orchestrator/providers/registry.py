@@ -20,7 +20,7 @@ from orchestrator.providers.base import Provider, Traits
 from orchestrator.providers.prices import Prices
 from orchestrator.spec import PriceSpec, ProviderSpec
 
-# By kind: where its vendor is, the variable of its key, and the last part of its hosts.
+# By kind (`chat` is OpenAI's too): where its vendor is, the variable of its key, and the last part of its hosts.
 VENDORS: Final[Mapping[str, tuple[str, str, str]]] = {
     "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY", "api.openai.com"),
     "anthropic": ("https://api.anthropic.com", "ANTHROPIC_API_KEY", "api.anthropic.com"),
@@ -68,12 +68,12 @@ class Providers:
     def hosts(self, names: Iterable[str] | None = None) -> tuple[str, ...]:
         """Every host these providers (default: all) contact, for people: `host` or `host:port`, without user or key."""
         chosen = [self._spec(name) for name in names] if names is not None else list(self._specs().values())
-        found = {_shown_host(_url(spec)) for spec in chosen if spec.kind in VENDORS}
+        found = {_shown_host(_url(spec)) for spec in chosen if spec.kind != "scripted"}
         return tuple(sorted(found))
 
     def prices(self) -> Prices:
         """The price list of this project: its own tables, and each provider's vendor by where its base_url leads."""
-        urls = {name: _url(spec) for name, spec in self._specs().items() if spec.kind in VENDORS}
+        urls = {name: _url(spec) for name, spec in self._specs().items() if spec.kind != "scripted"}
         return Prices(self._settings.prices, urls)
 
     async def close(self) -> None:
@@ -109,7 +109,7 @@ class Providers:
             if spec.kind == "scripted":
                 opened = self._scripted(name, spec)
             else:
-                open_one = self._anthropic if spec.kind == "anthropic" else self._openai
+                open_one = {"anthropic": self._anthropic, "chat": self._chat}.get(str(spec.kind), self._openai)
                 opened = open_one(name, spec, _Address.of(name, spec), with_key)
             self._opened[(name, with_key)] = opened
         return self._opened[(name, with_key)]
@@ -130,24 +130,35 @@ class Providers:
 
         traits = Traits(name, address.shown, spec.chaining, stores=spec.store is not False, may_see=spec.may_see)
         traits = detect_chaining(traits, address.name)
-        return OpenAIProvider(
-            traits,
-            dialect_for(traits, address.name),
-            organization=self._settings.get("OPENAI_ORG_ID"),
-            project=self._settings.get("OPENAI_PROJECT_ID"),
-            **self._options(name, spec, address, with_key),
-        )
+        options = self._options(name, spec, address, with_key)
+        return OpenAIProvider(traits, dialect_for(traits, address.name), **self._account(address), **options)
+
+    def _chat(self, name: str, spec: ProviderSpec, address: _Address, with_key: bool) -> Provider:
+        from orchestrator.providers.openai import ChatProvider, chat_dialect_for
+
+        traits = self._replaying(name, spec, address, "chat completions keep no responses")
+        options = self._options(name, spec, address, with_key)
+        return ChatProvider(traits, chat_dialect_for(address.name), **self._account(address), **options)
+
+    def _account(self, address: _Address) -> dict[str, str | None]:
+        """Who pays, for the vendor itself: no other server learns of it."""
+        names = {"organization": "OPENAI_ORG_ID", "project": "OPENAI_PROJECT_ID"} if address.official else {}
+        return {field: self._settings.get(name) for field, name in names.items()}
 
     def _anthropic(self, name: str, spec: ProviderSpec, address: _Address, with_key: bool) -> Provider:
         from orchestrator.providers.anthropic import AnthropicProvider
 
+        traits = self._replaying(name, spec, address, "a Messages API keeps no responses")
+        return AnthropicProvider(traits, **self._options(name, spec, address, with_key))
+
+    def _replaying(self, name: str, spec: ProviderSpec, address: _Address, why: str) -> Traits:
+        """The traits of an API without ids."""
         if spec.chaining == "server":
             raise ConfigError(
-                f'The provider {name!r} cannot have chaining = "server": a Messages API keeps no responses',
+                f'The provider {name!r} cannot have chaining = "server": {why}',
                 hint=f"Take the line out of [providers.{name}]: every call brings its whole thread along.",
             )
-        traits = Traits(name, address.shown, "replay", stores=spec.store is not False, may_see=spec.may_see)
-        return AnthropicProvider(traits, **self._options(name, spec, address, with_key))
+        return Traits(name, address.shown, "replay", stores=spec.store is not False, may_see=spec.may_see)
 
     def _options(self, name: str, spec: ProviderSpec, address: _Address, with_key: bool) -> dict[str, Any]:
         """What every driver on a vendor's SDK needs."""
@@ -196,6 +207,11 @@ class _Address:
 
     @staticmethod
     def of(name: str, spec: ProviderSpec) -> _Address:
+        if spec.kind == "chat" and spec.base_url is None:
+            raise ConfigError(
+                f"The provider {name!r} speaks chat completions and has no base_url: it is not known where it is",
+                hint=f"Give [providers.{name}] a base_url, such as http://localhost:8000/v1.",
+            )
         if name in VENDORS and spec.kind != name and spec.base_url is None:
             raise ConfigError(
                 f'The provider {name!r} has kind = "{spec.kind}" and no base_url: its key would go to another vendor',
@@ -203,13 +219,17 @@ class _Address:
             )
         url = _checked_url(name, _url(spec))
         hostname, shown = url.hostname or "", _shown_host(url.geturl())
-        vendor = VENDORS[spec.kind or "openai"][2]
+        vendor = _vendor(spec)[2]
         official = hostname == vendor or hostname.endswith("." + vendor)
         return _Address(url.geturl(), f"{url.scheme}://{shown}{url.path}", shown, hostname, official)
 
 
+def _vendor(spec: ProviderSpec) -> tuple[str, str, str]:
+    return VENDORS.get(spec.kind or "openai", VENDORS["openai"])
+
+
 def _url(spec: ProviderSpec) -> str:
-    return spec.base_url or VENDORS[spec.kind or "openai"][0]
+    return spec.base_url or _vendor(spec)[0]
 
 
 def _checked_url(name: str, text: str) -> SplitResult:

@@ -337,7 +337,7 @@ def _match(calls: Sequence[str], items: Sequence[Item]) -> tuple[tuple[str, ...]
 
 
 def _weight(item: Item) -> int:
-    return len(canonical_json(openai_wire.item_data(item), indent=None))
+    return sum(len(canonical_json(data, indent=None)) for data in openai_wire.item_data(item))
 
 
 def _item_text(item: Item) -> str:

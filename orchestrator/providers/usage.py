@@ -25,6 +25,11 @@ def openai_usage(report: object) -> Usage | None:
     return _checked(_openai, report)
 
 
+def chat_usage(report: object) -> Usage | None:
+    """The usage of a chat completion: the same convention as a Responses reply, under other names. None as above."""
+    return _checked(_chat, report)
+
+
 def anthropic_usage(report: object) -> Usage | None:
     """The usage of a Messages reply: reads and writes are added to `input_tokens`. None as above."""
     return _checked(_anthropic, report)
@@ -48,6 +53,17 @@ def _openai(report: Mapping[str, Any]) -> Usage:
         cached_tokens=_count(inputs, "cached_tokens", 0),
         cache_write_tokens=_count(inputs, "cache_write_tokens", 0),
         output_tokens=_count(report, "output_tokens"),
+        reasoning_tokens=_count(outputs, "reasoning_tokens", 0),
+    )
+
+
+def _chat(report: Mapping[str, Any]) -> Usage:
+    inputs, outputs = _details(report, "prompt_tokens_details"), _details(report, "completion_tokens_details")
+    return Usage(
+        input_tokens=_count(report, "prompt_tokens"),
+        cached_tokens=_count(inputs, "cached_tokens", 0),
+        cache_write_tokens=_count(inputs, "cache_write_tokens", 0),
+        output_tokens=_count(report, "completion_tokens"),
         reasoning_tokens=_count(outputs, "reasoning_tokens", 0),
     )
 

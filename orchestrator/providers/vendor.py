@@ -127,6 +127,10 @@ class VendorProvider(ABC):
     def _broken_off(self, error: object) -> ProviderFailure:
         """What an error inside a stream means."""
 
+    def _missing(self) -> str | None:
+        """What to do where the address has nothing at the path; None for the usual words."""
+        return None
+
     # --- one exchange
 
     async def _exchange(self, client: Any, content: bytes, timeout: float, listener: Listener) -> Reply:
@@ -213,13 +217,16 @@ class VendorProvider(ABC):
         kind = self._refusal_kind(response.status_code, error, request)
         wait = retry_after(response.headers, self._clock.now()) if kind in ("rate_limit", "overloaded") else None
         what = f"{response.status_code}, {words(error)}"
+        hint = self._missing() if response.status_code == 404 and kind == "bad_request" else None
         if 300 <= response.status_code < 400:
             what = f"{response.status_code}, it redirects elsewhere, and redirects are not followed"
-        return self._failure(what, kind, request, wait)
+        return self._failure(what, kind, request, wait, hint)
 
-    def _failure(self, what: str, kind: str, request: Request, wait: float | None = None) -> ProviderFailure:
+    def _failure(
+        self, what: str, kind: str, request: Request, wait: float | None = None, hint: str | None = None
+    ) -> ProviderFailure:
         message = f"{self._host} ({request.model}): {self._scrubber.text(what)}"
-        return ProviderFailure(message, hint=self._hint(kind, request), kind=kind, retry_after=wait)
+        return ProviderFailure(message, hint=hint or self._hint(kind, request), kind=kind, retry_after=wait)
 
     def _hint(self, kind: str, request: Request) -> str | None:
         hints = {
