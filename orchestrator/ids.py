@@ -70,8 +70,12 @@ def require_json(value: Any) -> None:
 
 def digest(value: Any) -> str:
     """Hash of JSON data whose key order does not matter."""
-    text = json.dumps(_plain(value, 0), ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
-    return sha256(text)
+    return digest_of_plain(_plain(value, 0))
+
+
+def digest_of_plain(value: Any) -> str:
+    """The same of data made here, which holds nothing that JSON refuses and no number: it is not gone through first."""
+    return sha256(json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")))
 
 
 def _plain(value: Any, depth: int) -> Any:

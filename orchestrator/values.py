@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
-from orchestrator.ids import digest
+from orchestrator.ids import digest_of_plain
 from orchestrator.spec import Effort, ManifestKind, Sensitivity
 
 
@@ -254,7 +254,7 @@ class Manifest:
 
     @property
     def inputs_hash(self) -> str:
-        return digest(sorted([e.kind, e.name, e.hash] for e in self.entries))
+        return digest_of_plain(sorted([e.kind, e.name, e.hash] for e in self.entries))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, is_dataclass
 from datetime import datetime
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic import BaseModel, RootModel, ValidationError
@@ -267,7 +267,7 @@ def json_schema_faults(schema: Mapping[str, Any], value: Any) -> tuple[SchemaFau
     """All faults of JSON data under an inline JSON Schema (draft 2020-12; no reference leaves it)."""
     token = _visit.set(_Visit(schema))
     try:
-        found = list(_validator(schema).iter_errors(value))
+        found = list(_validator(_Same(schema)).iter_errors(value))
     except _Endless:
         return (SchemaFault("$", "is nested in too many ways to be checked; nest it less", value),)
     finally:
@@ -276,9 +276,26 @@ def json_schema_faults(schema: Mapping[str, Any], value: Any) -> tuple[SchemaFau
     return _merged(fault for error in errors for fault in _json_schema_fault(error))
 
 
-def _validator(schema: Mapping[str, Any]) -> Any:
+class _Same:
+    """A schema as a key: the same object, not an equal one. Schemas are never changed once they are loaded."""
+
+    __slots__ = ("schema",)
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.schema = schema
+
+    def __hash__(self) -> int:
+        return id(self.schema)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.schema is other.schema
+
+
+@lru_cache(maxsize=256)
+def _validator(same: _Same) -> Any:
+    """Kept, as long as it is used: making one takes longer than checking a value with it."""
     kind, formats, registry = _dialect()
-    return kind(dict(schema), format_checker=formats, registry=registry)
+    return kind(dict(same.schema), format_checker=formats, registry=registry)
 
 
 @cache
