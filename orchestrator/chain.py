@@ -48,7 +48,8 @@ from orchestrator.moves import (
     transcript,
     turn,
 )
-from orchestrator.providers.base import Provider, StreamEvent
+from orchestrator.providers.base import Provider, StreamEvent, may_be_billed
+from orchestrator.providers.limits import Admission, Limits
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.retry import respond
 from orchestrator.providers.tokens import estimate
@@ -78,21 +79,6 @@ from orchestrator.values import (
 
 # A call that is reported to have cost more is not believed, and charged as it was reserved: a server may say anything.
 MOST_USD: Final = Decimal(10_000)
-# Failures for which the provider said no before doing the work: nothing was billed. After the others we cannot know.
-UNBILLED: Final = frozenset(
-    {
-        "auth",
-        "model",
-        "quota",
-        "bad_request",
-        "too_long",
-        "no_time",
-        "rate_limit",
-        "chain_lost",
-        "chain_unsupported",
-        "unanswered_call",
-    }
-)
 MAX_TOOL_ROUNDS: Final = 50
 WINDOW_FULL: Final = "model_context_window_exceeded"  # a vendor's name for a reply that no higher cap would complete
 
@@ -159,9 +145,11 @@ class Recorder(ToolRecorder, Protocol):
 
 
 class Endpoints:
-    """What this process has learned about servers: does (base_url, model) really chain, or must we replay?"""
+    """What this process has learned about servers: does (base_url, model) really chain, or must we replay? And when
+    may the next request go there?"""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
         self._known: dict[tuple[str, str], Literal["server", "replay"]] = {}
         self._lost: set[tuple[str, str]] = set()
 
@@ -181,6 +169,20 @@ class Endpoints:
             if key in self._lost:
                 self.learn(provider, model, "replay")
             self._lost.add(key)
+
+
+@dataclass
+class _Timer:
+    """How long a call takes, from when it leaves."""
+
+    clock: Clock
+    started: float | None = None
+
+    def start(self) -> None:
+        self.started = self.clock.monotonic()
+
+    def seconds(self) -> float:
+        return 0.0 if self.started is None else self.clock.monotonic() - self.started
 
 
 # --- the loop ---------------------------------------------------------------------------------------------------------
@@ -239,18 +241,34 @@ class Chain:
         excess = await over_window(self.provider, request, sent.estimate_tokens, window)
         if excess is not None:
             raise ChainStopped(excess, None)
-        await self.recorder.sent(sent)
-        self.calls.append(CallRow(sent, None))
-        self._event("call.sent", seq=sent.seq, source=sent.source, rung=rung, estimate_tokens=sent.estimate_tokens)
-        started = self.clock.monotonic()
+        timer = _Timer(self.clock)
+
+        async def begin() -> None:
+            await self.recorder.sent(sent)
+            self.calls.append(CallRow(sent, None))
+            self._event("call.sent", seq=sent.seq, source=sent.source, rung=rung, estimate_tokens=sent.estimate_tokens)
+            timer.start()
+
         try:
             reply = await respond(
-                self.provider, request, self._listener(sent), deadline=self.policy.deadline, clock=self.clock
+                self.provider,
+                request,
+                self._listener(sent, timer),
+                deadline=self.policy.deadline,
+                clock=self.clock,
+                admission=self._admission(sent, request),
+                begin=begin,
             )
         except ProviderFailure as failure:
-            await self._failed(sent, failure, self.clock.monotonic() - started)
+            if timer.started is None:  # it has not come to be sent
+                raise ChainStopped(failure, None) from failure
+            await self._failed(sent, failure, timer.seconds())
             return None
-        return await self._weigh(sent, request, reply, self.clock.monotonic() - started)
+        return await self._weigh(sent, request, reply, timer.seconds())
+
+    def _admission(self, sent: SentCall, request: Request) -> Admission:
+        weight = sent.estimate_tokens + request.max_output_tokens
+        return self.endpoints.limits.admission(self.provider.traits, request.model, weight, request.timeout)
 
     def _held(self) -> tuple[CallRow, ...]:
         return (*self.before, *self.calls)
@@ -326,8 +344,8 @@ class Chain:
             )
         return worst
 
-    def _listener(self, sent: SentCall) -> Callable[[StreamEvent], None]:
-        self._first_text, started = None, self.clock.monotonic()
+    def _listener(self, sent: SentCall, timer: _Timer) -> Callable[[StreamEvent], None]:
+        self._first_text = None
 
         def listen(event: StreamEvent) -> None:
             if event.kind == "created":
@@ -335,9 +353,11 @@ class Chain:
             elif event.kind == "retry":
                 self._first_text = None
                 self._event("call.retry", why=event.data, wait=event.wait)
+            elif event.kind == "wait":
+                self._event("call.waiting", why=event.data, wait=round(event.wait, 1))
             else:
                 if self._first_text is None:
-                    self._first_text = self.clock.monotonic() - started
+                    self._first_text = timer.seconds()
                 self._event("call.text", delta=event.data)
 
         return listen
@@ -346,7 +366,7 @@ class Chain:
 
     async def _failed(self, sent: SentCall, failure: ProviderFailure, seconds: float) -> None:
         """A lost or unknown chain is rebuilt once; everything else ends the thread."""
-        usage = Usage() if failure.kind in UNBILLED else None
+        usage = None if may_be_billed(failure) else Usage()
         done = DoneCall(
             sent.id, None, "failed", "error", reason=failure.kind, usage=usage, seconds=seconds,
             cost_usd=Decimal(0) if usage else None, first_text_seconds=self._first_text,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from typing import Any
 
 from orchestrator import edits
 from orchestrator.bodies.asking import AtOnce
+from orchestrator.chain import Endpoints
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.contracts.schemas import parse_json
 from orchestrator.errors import UsageError
@@ -22,6 +24,8 @@ from orchestrator.inputs import check_inputs
 from orchestrator.loop import drive
 from orchestrator.preconditions import check_same_steps, known_step, no_bench
 from orchestrator.project import Project
+from orchestrator.providers.ground import common_ground
+from orchestrator.providers.limits import Limits
 from orchestrator.providers.registry import Providers
 from orchestrator.run_rows import new_steps, spec_json
 from orchestrator.settings import Settings
@@ -81,7 +85,9 @@ async def open_services(
     providers = providers or Providers(project, settings)
     try:
         worker = await store.register_worker()
-        yield Services(project, settings, store, providers, providers.prices(), clock, hear, worker)
+        limits = Limits(settings.limits, ground=common_ground(os.environ), tenant=store.scope.tenant, clock=clock)
+        endpoints = Endpoints(limits)
+        yield Services(project, settings, store, providers, providers.prices(), clock, hear, worker, endpoints)
     finally:
         await providers.close()
         await store.close()

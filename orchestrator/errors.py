@@ -111,17 +111,25 @@ class BudgetExceeded(OrchError):
 
 
 class ProviderFailure(OrchError):
-    """The provider refused the request, or failed after all tries. `kind` is the row of the failure table."""
+    """The provider refused the request, or failed after all tries. `kind` is the row of the failure table; `unbilled`
+    says that the request is known never to have reached what is paid for, although its kind does not tell."""
 
     exit_code = 6
     code = "provider"
 
     def __init__(
-        self, message: str, *, hint: str | None = None, kind: str = "other", retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        kind: str = "other",
+        retry_after: float | None = None,
+        unbilled: bool = False,
     ) -> None:
         super().__init__(message, hint=hint, code=f"provider_{kind}")
         self.kind = kind
         self.retry_after = retry_after
+        self.unbilled = unbilled
 
 
 class AccessRefused(OrchError):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import getpass
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +23,7 @@ from pydantic import Field, ValidationError
 from orchestrator.errors import ConfigError, Place
 from orchestrator.faults import explain_fault, nearest
 from orchestrator.project import Project, read_toml
-from orchestrator.spec import PriceSpec, ProviderSpec, Strict
+from orchestrator.spec import LimitSpec, PriceSpec, ProviderSpec, Strict
 
 __all__ = [
     "MissingVariable",
@@ -56,6 +56,7 @@ class FileConfig(Strict):
 
     providers: dict[str, ProviderSpec] = Field(default_factory=dict)
     prices: dict[str, PriceSpec] = Field(default_factory=dict)
+    limits: dict[str, LimitSpec] = Field(default_factory=dict)
     db: str | None = None
     user: str | None = None
     model: str | None = None
@@ -90,6 +91,7 @@ class Settings:
     db: str
     user: str
     shown: tuple[tuple[str, Setting], ...] = ()
+    limits: Mapping[str, LimitSpec] = field(default_factory=dict)
 
     def get(self, name: str) -> str | None:
         """A variable of the environment or `.env`; empty counts as not set."""
@@ -130,7 +132,8 @@ def load_settings(project: Project | None, environ: Mapping[str, str], *, db: st
     providers = layers.providers(env, shown)
     for name in sorted({*KEY_VARIABLES, *(spec.api_key_env for spec in providers.values() if spec.api_key_env)}):
         shown.append((name, layers.secret(name)))
-    return Settings(env, providers, layers.prices(), values["ORCH_DB"], values["ORCH_USER"], tuple(shown))
+    limits = layers.limits(shown)
+    return Settings(env, providers, layers.prices(), values["ORCH_DB"], values["ORCH_USER"], tuple(shown), limits)
 
 
 class _Layers:
@@ -190,6 +193,15 @@ class _Layers:
 
     def prices(self) -> dict[str, PriceSpec]:
         return {glob: spec for _, config in reversed(self.files) for glob, spec in config.prices.items()}
+
+    def limits(self, shown: list[tuple[str, Setting]]) -> dict[str, LimitSpec]:
+        found = {
+            glob: (spec, origin) for origin, config in reversed(self.files) for glob, spec in config.limits.items()
+        }
+        for glob, (spec, origin) in found.items():
+            said = ", ".join(f"{key} {value}" for key, value in spec.model_dump(exclude_none=True).items())
+            shown.append((f'limits."{glob}"', Setting(said or None, origin)))
+        return {glob: spec for glob, (spec, _) in found.items()}
 
 
 def _complete(name: str, merged: dict[str, Any], origins: Mapping[str, str], env: Mapping[str, str]) -> ProviderSpec:
@@ -324,7 +336,7 @@ def _refuse_keys(data: Mapping[str, Any], path: Path, shown: str) -> None:
 
 
 def _key_hint(loc: Sequence[str]) -> str:
-    tables: dict[str, type[Strict]] = {"providers": ProviderSpec, "prices": PriceSpec}
+    tables: dict[str, type[Strict]] = {"providers": ProviderSpec, "prices": PriceSpec, "limits": LimitSpec}
     model = tables.get(loc[0], FileConfig) if len(loc) > 1 else FileConfig
     return nearest(loc[-1], list(model.model_fields))
 

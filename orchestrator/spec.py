@@ -357,3 +357,12 @@ class PriceSpec(Strict):
     cached: Decimal | None = Field(default=None, ge=0)
     cache_write: Decimal | None = Field(default=None, ge=0)
     context: int | None = Field(default=None, gt=0)
+
+
+class LimitSpec(Strict):
+    """`[limits."GLOB"]` of the project file, by provider, model or `provider:model`: what may be under way at once, and
+    what may go out in any minute."""
+
+    concurrency: int | None = Field(default=None, gt=0)
+    requests_per_minute: int | None = Field(default=None, gt=0)
+    tokens_per_minute: int | None = Field(default=None, gt=0)

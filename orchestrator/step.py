@@ -6,7 +6,6 @@ that was interrupted is entered here again, with the journal its former owner le
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,6 +50,7 @@ from orchestrator.reads import read_data, read_values
 from orchestrator.repeating import Visit, round_of, visited
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
 from orchestrator.staleness import holds
+from orchestrator.stopwatch import time_limit
 from orchestrator.store.records import Claim, Fenced, Journal
 from orchestrator.values import (
     Again,
@@ -77,7 +77,7 @@ async def run_step(services: Services, graph: Graph, run: RunRow, dispatch: Disp
     """
     walk = Walk(services, graph, run, graph.steps[dispatch.step], dispatch)
     try:
-        async with asyncio.timeout(walk.seconds_left if not is_collector(walk) else walk.step.timeout):
+        async with time_limit(walk.seconds_left if not is_collector(walk) else walk.step.timeout):
             if is_collector(walk):
                 return await _collector_step(walk)
             if walk.step.kind == "llm":

@@ -196,6 +196,10 @@ class Progress(AbstractContextManager["Progress"]):
         step.now = f"{event.data.get('why', 'failed')}; trying again in {wait:.0f}s"
         self._say(event, step.now)
 
+    def _on_call_waiting(self, event: Event) -> None:
+        step = self._step(event)
+        step.now = f"{event.data.get('why', 'waits')}; about {float(event.data.get('wait') or 0):.0f}s"
+
     def _on_call_done(self, event: Event) -> None:
         step, data = self._step(event), event.data
         step.input_tokens += int(data.get("input_tokens") or 0)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+from orchestrator.errors import ProviderFailure
 from orchestrator.spec import Sensitivity
 from orchestrator.values import Reply, Request
 
@@ -29,15 +30,40 @@ FailureKind = Literal[
     "refused",  # policy
     "bad_request",  # any other 4xx: our fault or the user's
     "no_time",  # the step's time was used up before a try could begin; nothing was sent
+    "unavailable",  # the host is given a rest, or is closed until a time it named; nothing was sent
+    "over_limit",  # larger than a limit of the project file allows in a minute; nothing was sent
 ]
 RETRYABLE: Final = frozenset({"connection", "rate_limit", "overloaded", "malformed"})
+# Failures for which the provider said no before doing the work: nothing was billed. After the others we cannot know.
+UNBILLED: Final = frozenset(
+    {
+        "auth",
+        "model",
+        "quota",
+        "bad_request",
+        "too_long",
+        "no_time",
+        "rate_limit",
+        "chain_lost",
+        "chain_unsupported",
+        "unanswered_call",
+        "unavailable",
+        "over_limit",
+    }
+)
+
+
+def may_be_billed(failure: ProviderFailure) -> bool:
+    """Whether a try that ended so may have cost something."""
+    return failure.kind not in UNBILLED and not failure.unbilled
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
-    """Something seen before the reply is complete: `created` (its id), `text` (a delta), `retry` (why; wait in s)."""
+    """Something seen before the reply is complete: `created` (its id), `text` (a delta), `retry` (why; wait in s),
+    `wait` (for its turn: why, and about how long in s)."""
 
-    kind: Literal["created", "text", "retry"]
+    kind: Literal["created", "text", "retry", "wait"]
     data: str
     wait: float = 0.0
 

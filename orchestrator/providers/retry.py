@@ -21,11 +21,17 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_aft
 
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.errors import ProviderFailure
-from orchestrator.providers.base import RETRYABLE, Listener, Provider, StreamEvent, no_listener
+from orchestrator.providers.base import RETRYABLE, Listener, Provider, StreamEvent, may_be_billed, no_listener
+from orchestrator.providers.limits import Admission, Limits
+from orchestrator.stopwatch import stood
 from orchestrator.values import Reply, Request
 
 TRIES: Final = 5
 Sleep = Callable[[float], Awaitable[None]]
+
+
+async def _nothing() -> None:
+    """What is to be done beside a try where nothing is."""
 
 
 async def respond(
@@ -36,13 +42,20 @@ async def respond(
     deadline: float | None = None,
     clock: Clock | None = None,
     sleep: Sleep = asyncio.sleep,
+    admission: Admission | None = None,
+    begin: Callable[[], Awaitable[None]] = _nothing,
+    again: Callable[[], Awaitable[None]] = _nothing,
 ) -> Reply:
     """Ask until there is a reply, at most five times. `deadline` is monotonic seconds of `clock`; None = no limit.
+
+    Each try waits at `admission` for its turn. `begin` is awaited right ahead of the first one, `again` ahead of each
+    that follows one which may have been billed; what they raise ends the call.
 
     Raises ProviderFailure: the last try's, with its kind and the number of tries; or at once, where a retry cannot
     help or the wait is longer than the time left. Cancellation propagates and closes the connection.
     """
     policy = _Policy(clock or SystemClock(), deadline, listener)
+    way_in = admission or Limits(clock=clock, sleep=sleep).admission(provider.traits, request.model, 0, 0.0)
     retrying = AsyncRetrying(
         stop=stop_after_attempt(TRIES),
         wait=policy.wait,
@@ -54,7 +67,11 @@ async def respond(
     try:
         async for attempt in retrying:
             with attempt:
-                reply = await provider.respond(policy.within_time(request), listener)
+                async with way_in.entered(policy.left(), policy.waits) as one_try:
+                    within = policy.within_time(request)
+                    await (begin() if policy.tries == 1 else again() if policy.may_be_billed else _nothing())
+                    reply = await provider.respond(within, listener)
+                    one_try.used(reply.usage.input_tokens + reply.usage.output_tokens if reply.usage else None)
                 return replace(reply, tries=attempt.retry_state.attempt_number)
     except ProviderFailure as failure:
         raise _after_tries(failure, policy.tries) from failure
@@ -70,7 +87,9 @@ def _after_tries(failure: ProviderFailure, tries: int) -> ProviderFailure:
     if tries < 2:
         return failure
     message = f"{failure.message} (tried {tries} times)"
-    return ProviderFailure(message, hint=failure.hint, kind=failure.kind, retry_after=failure.retry_after)
+    return ProviderFailure(
+        message, hint=failure.hint, kind=failure.kind, retry_after=failure.retry_after, unbilled=failure.unbilled
+    )
 
 
 class _Policy:
@@ -81,10 +100,14 @@ class _Policy:
         self.deadline = deadline
         self.listener = listener
         self.tries = 0
+        self.may_be_billed = False
         self._backoff = wait_exponential_jitter(multiplier=0.5, max=8)
 
     def left(self) -> float:
-        return math.inf if self.deadline is None else self.deadline - self.clock.monotonic()
+        return math.inf if self.deadline is None else self.deadline + stood() - self.clock.monotonic()
+
+    def waits(self, why: str, seconds: float) -> None:
+        self.listener(StreamEvent("wait", why, seconds))
 
     def within_time(self, request: Request) -> Request:
         """The request with no more time than the step has left. Raises ProviderFailure when there is none."""
@@ -103,6 +126,7 @@ class _Policy:
 
     def before_sleep(self, state: RetryCallState) -> None:
         failure = _failure(state)
+        self.may_be_billed = may_be_billed(failure)
         wait = state.upcoming_sleep
         if wait < self.left():
             self.listener(StreamEvent("retry", failure.message, wait))
@@ -119,6 +143,7 @@ class _Policy:
             hint="`orch resume` after that time, or raise `timeout` on the step",
             kind=failure.kind,
             retry_after=wait,
+            unbilled=failure.unbilled,
         )
 
 

@@ -32,6 +32,7 @@ from orchestrator.values import Reply, Request
 
 CONNECT_SECONDS: Final = 20.0
 EVENTS: Final = "text/event-stream"
+TURNED_AWAY: Final = frozenset({503, 529})  # too much to do: the request was not begun
 
 
 class VendorProvider(ABC):
@@ -84,7 +85,9 @@ class VendorProvider(ABC):
             async with asyncio.timeout(request.timeout):
                 return await self._exchange(client, content, request.timeout, listener)
         except ProviderFailure as failure:
-            raise self._failure(failure.message, failure.kind, request, failure.retry_after) from failure
+            raise self._failure(
+                failure.message, failure.kind, request, failure.retry_after, unbilled=failure.unbilled
+            ) from failure
         except TimeoutError as error:
             what = f"no complete reply within {request.timeout:g} s"
             raise self._failure(what, "connection", request) from error
@@ -199,7 +202,8 @@ class VendorProvider(ABC):
         if isinstance(error, (sdk.APIConnectionError, httpx2.HTTPError)):
             cause = error.__cause__ if isinstance(error, sdk.APIConnectionError) else error
             what = f"{type(cause).__name__}: {cause}" if cause and str(cause) else type(cause or error).__name__
-            return self._failure(f"the connection failed: {what}", "connection", request)
+            unsent = isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
+            return self._failure(f"the connection failed: {what}", "connection", request, unbilled=unsent)
         if isinstance(error, sdk.APIError):
             inner = self._broken_off(self._scrubber.data(error.body or error.message))
             return self._failure(inner.message, inner.kind, request)
@@ -220,13 +224,22 @@ class VendorProvider(ABC):
         hint = self._missing() if response.status_code == 404 and kind == "bad_request" else None
         if 300 <= response.status_code < 400:
             what = f"{response.status_code}, it redirects elsewhere, and redirects are not followed"
-        return self._failure(what, kind, request, wait, hint)
+        return self._failure(what, kind, request, wait, hint, unbilled=response.status_code in TURNED_AWAY)
 
     def _failure(
-        self, what: str, kind: str, request: Request, wait: float | None = None, hint: str | None = None
+        self,
+        what: str,
+        kind: str,
+        request: Request,
+        wait: float | None = None,
+        hint: str | None = None,
+        *,
+        unbilled: bool = False,
     ) -> ProviderFailure:
         message = f"{self._host} ({request.model}): {self._scrubber.text(what)}"
-        return ProviderFailure(message, hint=hint or self._hint(kind, request), kind=kind, retry_after=wait)
+        return ProviderFailure(
+            message, hint=hint or self._hint(kind, request), kind=kind, retry_after=wait, unbilled=unbilled
+        )
 
     def _hint(self, kind: str, request: Request) -> str | None:
         hints = {

@@ -214,6 +214,15 @@ class CallRetried(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallWaiting(RunEvent):
+    """A call waits for its turn: a limit of the project file, or of the provider's."""
+
+    KIND: ClassVar[str] = "call.waiting"
+    why: str
+    wait: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallDone(RunEvent):
     """A reply is there. `first_text_seconds`: from the call, tries included, to the first word; None = no text."""
 
@@ -271,6 +280,7 @@ _KINDS: Final[Mapping[str, type[RunEvent]]] = {
         CallSent,
         CallText,
         CallRetried,
+        CallWaiting,
         CallDone,
         AskRecalled,
         ToolCalled,
