@@ -63,7 +63,7 @@ from orchestrator.python.declarations import (
 from orchestrator.python.files import is_loading
 from orchestrator.python.pipelines import duration
 from orchestrator.run_handle import Outcome, Run, outcome_of
-from orchestrator.spec import MISSING, AfterReject, Effort, GateChoice, ManifestKind, OnTimeout
+from orchestrator.spec import MISSING, AfterReject, Effort, GateChoice, ManifestKind, OnTimeout, Structured
 
 if TYPE_CHECKING:
     from orchestrator.bodies.ctx import Ctx
@@ -91,6 +91,7 @@ class CallKeys(TypedDict, total=False):
     model: str
     effort: Effort
     max_output_tokens: int
+    structured: Structured
     reasks: int
     timeout: str | float
     call_timeout: str | float

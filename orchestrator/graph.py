@@ -25,6 +25,7 @@ from orchestrator.spec import (
     OnTimeout,
     PipelineSpec,
     StepSpec,
+    Structured,
 )
 from orchestrator.tools import Tool
 from orchestrator.values import FromEarlier
@@ -81,13 +82,34 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """The model a step calls, after step over alias over defaults. `provider` names a driver or `[providers.NAME]`."""
+    """The model a step calls, after step over alias over defaults. `provider` names a driver or `[providers.NAME]`.
+
+    `fallbacks` are asked in its place, in this order, where it does not answer; they have none of their own.
+    """
 
     alias: str
     provider: str
     model: str
     effort: Effort | None
     max_output_tokens: int
+    structured: Structured = "native"
+    fallbacks: tuple[ModelChoice, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """How people write it."""
+        return f"{self.provider}:{self.model}"
+
+    @property
+    def candidates(self) -> tuple[ModelChoice, ...]:
+        """All that may be asked, in order."""
+        return (self, *self.fallbacks)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its calls carry beside the model's name. What is as usual is left out where it came later."""
+        usual = {} if self.structured == "native" else {"structured": self.structured}
+        return {"effort": self.effort, "max_output_tokens": self.max_output_tokens, **usual}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from orchestrator.errors import Place
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Structured = Literal["native", "prompt"]  # a form: sent as the vendor's own parameter, or written into the task
 Sensitivity = Literal["public", "internal", "confidential", "secret"]
 SENSITIVITY_RANK: Final[Mapping[str, int]] = {"public": 0, "internal": 1, "confidential": 2, "secret": 3}
 ManifestKind = Literal["definition", "template", "contract", "read", "label", "tools", "code", "model"]
@@ -132,11 +133,14 @@ class RepeatSpec(Strict):
 
 
 class ModelSpec(Strict):
-    """A model alias: `use` is `provider:model`, with the parameters every call on it carries."""
+    """A model alias: `use` is `provider:model`, with the parameters every call on it carries. `fallback` are aliases
+    that are asked in its place, in this order, where it does not answer."""
 
     use: str
     effort: Effort | None = None
     max_output_tokens: int | None = Field(default=None, gt=0)
+    structured: Structured | None = None
+    fallback: tuple[str, ...] = ()
 
 
 class DefaultsSpec(Strict):
@@ -241,6 +245,7 @@ class StepSpec(Strict):
     model: str | None = None
     effort: Effort | None = None
     max_output_tokens: int | None = Field(default=None, gt=0)
+    structured: Structured | None = None
     reasks: int | None = Field(default=None, ge=0, le=20)
     timeout: Seconds | None = None
     call_timeout: Seconds | None = None
@@ -336,7 +341,7 @@ class Places:
 class ProviderSpec(Strict):
     """`[providers.NAME]` of the project file. `kind` is what the server speaks: OpenAI's Responses API, its older chat
     completions, Anthropic's Messages API, or written answers. `store = false` is ZDR: no id is ever sent, reasoning
-    travels sealed."""
+    travels sealed. `structured` is how its models are asked for a form, unless a model or a step says else."""
 
     kind: Literal["openai", "chat", "anthropic", "scripted"] | None = None
     base_url: str | None = None
@@ -344,6 +349,7 @@ class ProviderSpec(Strict):
     chaining: Literal["auto", "server", "replay"] = "auto"
     store: bool | None = None
     may_see: Sensitivity = "internal"
+    structured: Structured | None = None
 
 
 class PriceSpec(Strict):

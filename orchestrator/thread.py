@@ -20,10 +20,11 @@ from typing import Final
 
 from orchestrator.context.budget import check_window
 from orchestrator.context.render import WHOLE, content_of, placed, quoted, text_block
+from orchestrator.contracts import Contract
 from orchestrator.facts import output_lines
 from orchestrator.frame import ARTIFACTS_HEADING, CONVERSATION_NOTE, RULE, conversation_heading, escape
 from orchestrator.graph import Graph, Read, StepNode
-from orchestrator.ids import digest
+from orchestrator.ids import canonical_json, digest
 from orchestrator.spec import MISSING, SCALAR_INPUTS, ManifestKind
 from orchestrator.templates import Plain, Slot, is_plain, render
 from orchestrator.tools import Tool
@@ -195,11 +196,27 @@ def _not_placed(question: Question, pieces: Sequence[str | Slot]) -> Iterator[Bl
 
 
 def _output(step: StepNode) -> Iterator[Block]:
-    """What null means, for each fact about the customer that the output asks for."""
+    """What null means, for each fact about the customer that the output asks for; and the output's form, where no
+    vendor's parameter says it."""
     lines = output_lines(step.contract)
     if lines:
         text = "\n\n" + escape("\n".join(lines))
         yield text_block("task", "output", f"customer facts of {step.contract.name}", text)
+    form = form_in_words(step.contract)
+    if form and step.model is not None and step.model.structured == "prompt":
+        rule = f"contract {step.contract.name}, structured: prompt"
+        yield text_block("task", "form", rule, f"\n\n{escape(form)}")
+
+
+def form_in_words(contract: Contract) -> str:
+    """The form of an answer as a model is told it in the task; empty for text."""
+    schema = contract.sent_schema()
+    if schema is None:
+        return ""
+    return (
+        "Answer with one JSON document and nothing else: nothing ahead of it, nothing after it. "
+        f"It follows this JSON Schema:\n{canonical_json(schema, indent=None).decode()}"
+    )
 
 
 # --- what it was made from --------------------------------------------------------------------------------------------
@@ -298,11 +315,10 @@ def _code(step: StepNode) -> Iterator[tuple[str, str]]:
 def _model(step: StepNode) -> Iterator[ManifestEntry]:
     if step.model is not None:
         model = step.model
-        settings = {"effort": model.effort, "max_output_tokens": model.max_output_tokens}
-        name = f"{model.provider}:{model.model}"
         effort = f", effort {model.effort}" if model.effort else ""
-        note = f"{name}{effort}, at most {model.max_output_tokens} tokens"
-        yield ManifestEntry("model", "model", digest({"model": name, **settings}), note)
+        form = ", form asked for in words" if model.structured == "prompt" else ""
+        note = f"{model.name}{effort}{form}, at most {model.max_output_tokens} tokens"
+        yield ManifestEntry("model", "model", digest({"model": model.name, **model.settings}), note)
 
 
 # --- why two of them differ -------------------------------------------------------------------------------------------

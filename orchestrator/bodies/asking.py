@@ -256,7 +256,7 @@ async def new_thread(walk: Walk, provider: Provider, context: Context, snapshot:
         model=walk.step.model.model,
         base_url=provider.traits.base_url,
         prompt=await compose_off_loop(walk.graph, walk.step, context, snapshot),
-        settings={"effort": walk.step.model.effort, "max_output_tokens": walk.step.model.max_output_tokens},
+        settings=walk.step.model.settings,
         left_out=context.left_out,
     )
 
@@ -296,7 +296,9 @@ def recorded_thread(thread: ThreadJournal) -> ThreadRecord:
 
 
 def output_format(step: StepNode) -> OutputFormat | None:
-    """The schema a provider is asked to follow; None for text contracts."""
+    """The schema a provider is asked to follow; None for text contracts, and where the task says it in words."""
+    if step.model is not None and step.model.structured == "prompt":
+        return None
     schema = step.contract.sent_schema()
     return None if schema is None else OutputFormat(step.contract.name.replace(".", "_"), schema)
 

@@ -302,7 +302,7 @@ class Body:
         if thread.recalled is not None:
             thread.record = recorded_thread(thread.recalled.journal)
         else:
-            settings = {"effort": step.model.effort, "max_output_tokens": step.model.max_output_tokens}
+            settings = step.model.settings
             thread.record = ThreadRecord(
                 id=synthetic_thread_id(walk.run.session_id),
                 name=thread.given_name or self.past.number(thread.place),

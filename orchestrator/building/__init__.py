@@ -384,7 +384,7 @@ def _digested(
             step.function.sha if step.function else None,
             [[tool.spec.name, tool.sha, *tool.shape.described] for tool in step.tools],
             [[c.label, c.message, c.function.sha if c.function else None] for c in step.checks],
-            [model.provider, model.model, model.effort, model.max_output_tokens] if model else None,
+            [[one.name, one.settings] for one in model.candidates] if model else None,
             [[r.name, list(r.fields) if r.fields is not None else None, r.guard, *r.approvers] for r in step.reads],
             step.spec.for_each.model_dump(mode="json") if step.spec.for_each else None,
             list(step.parents),

@@ -7,7 +7,7 @@ has the aliases `default` and `cheap`, which are ORCH_MODEL and ORCH_MODEL_CHEAP
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.errors import ConfigError, Diagnostic, Place
@@ -64,6 +64,16 @@ class Models:
         target = self.target(alias, self._alias_place(name, step))
         if target is None:
             return None
+        declared = self.spec.models.get(alias)
+        others = [self._choice(other, step) for other in self._fallbacks(alias, declared)]
+        return replace(self._chosen(alias, target, step), fallbacks=tuple(filter(None, others)))
+
+    def _choice(self, alias: str, step: StepSpec) -> ModelChoice | None:
+        target = self.target(alias, self.places.of("models", alias))
+        return self._chosen(alias, target, step) if target is not None else None
+
+    def _chosen(self, alias: str, target: tuple[str, str], step: StepSpec) -> ModelChoice:
+        """An alias with its parameters for a step: what the step says holds for its fallbacks too."""
         declared = self.spec.models.get(alias) or ModelSpec(use=":".join(target))
         defaults = self.spec.defaults
         return ModelChoice(
@@ -75,12 +85,27 @@ class Models:
             or declared.max_output_tokens
             or defaults.max_output_tokens
             or DEFAULT_MAX_OUTPUT,
+            structured=step.structured
+            or declared.structured
+            or self.settings.providers[target[0]].structured
+            or "native",
         )
+
+    def _fallbacks(self, alias: str, declared: ModelSpec | None) -> tuple[str, ...]:
+        """The aliases that are there of those an alias falls back on. What is wrong with them, `check_all` reports."""
+        named = declared.fallback if declared is not None else ()
+        return tuple(other for other in dict.fromkeys(named) if other in self.spec.models and other != alias)
 
     def check_all(self) -> None:
         """Report what is wrong with aliases that no step uses, too."""
-        for alias in self.spec.models:
+        for alias, declared in self.spec.models.items():
             self.target(alias, self.places.of("models", alias))
+            place = self.places.of("models", alias, "fallback")
+            for other in declared.fallback:
+                if other == alias:
+                    self._error("P240", f"model alias {alias} falls back on itself", place, "name another alias")
+                elif other not in self.spec.models:
+                    self._unknown(other, place)
 
     def target(self, alias: str, used_at: Place) -> tuple[str, str] | None:
         """(provider, model) of an alias."""

@@ -33,7 +33,16 @@ if TYPE_CHECKING:
 TASKS: Final = ("template", "prompt", "python", "gate")
 _OTHER_KINDS: Final = ("gate", "uses")  # where one of these is faulty, task and contract are not missed
 # Keys that say something about calls to a model, which a Python step does not make.
-MODEL_KEYS: Final = ("tools", "conversation", "model", "effort", "max_output_tokens", "reasks", "call_timeout")
+MODEL_KEYS: Final = (
+    "tools",
+    "conversation",
+    "model",
+    "effort",
+    "max_output_tokens",
+    "structured",
+    "reasks",
+    "call_timeout",
+)
 
 
 class StepBuilding:

@@ -115,7 +115,8 @@ def check_window(step: StepNode, system: str, blocks: Iterable[Block], window: i
 
 
 def _definitions(step: StepNode) -> int:
-    """Tokens of what travels beside the text: tool definitions and the output schema."""
+    """Tokens of what travels beside the text: tool definitions, and the output schema where it is not in the task."""
     tools = [[tool.spec.name, tool.spec.description, dict(tool.spec.parameters)] for tool in step.tools]
-    schema = step.contract.sent_schema()
+    native = step.model is None or step.model.structured == "native"
+    schema = step.contract.sent_schema() if native else None
     return sum(estimate(canonical_json(part, indent=None)) for part in (*tools, *([schema] if schema else [])))

@@ -85,6 +85,8 @@ MODEL: Final[Mapping[str, str]] = {
     "use": "provider:model; ${env:NAME} is replaced here.",
     "effort": "How much a reasoning model thinks.",
     "max_output_tokens": "The most tokens an answer may take.",
+    "structured": "How a form is asked for: native, by the vendor's own parameter, or prompt, in the task's words.",
+    "fallback": "Aliases to ask in its place, in this order, where it does not answer.",
 }
 DEFAULTS: Final[Mapping[str, str]] = {
     "model": "The alias of the model.",
@@ -120,6 +122,7 @@ STEP: Final[Mapping[str, str]] = {
     "model": "The alias of the step's model.",
     "effort": "How much a reasoning model thinks.",
     "max_output_tokens": "The most tokens an answer may take.",
+    "structured": "How a form is asked for: native, by the vendor's own parameter, or prompt, in the task's words.",
     "reasks": "How often the step is asked again where its answer breaks the contract or a check.",
     "timeout": "How long the step may run in all, resumes included and waits left out: 30s, 10m, 2h.",
     "call_timeout": "How long one request may take: 30s, 10m.",

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from orchestrator.errors import Diagnostic, Place
 from orchestrator.faults import explain_fault, nearest, shown
-from orchestrator.spec import ContractSpec, ModelSpec, PathKey, PipelineSpec, Places, ReadSpec, StepSpec, Strict
+from orchestrator.spec import ContractSpec, PathKey, PipelineSpec, Places, ReadSpec, StepSpec, Strict
 from orchestrator.yaml_nodes import KEY, Document
 from orchestrator.yaml_syntax import GUARD_KEYS, made_mapping
 
@@ -27,9 +27,8 @@ NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 LATER: Final[Mapping[type[Strict], frozenset[str]]] = {
     PipelineSpec: frozenset({"memory"}),
     ContractSpec: frozenset({"tripwires"}),
-    ModelSpec: frozenset({"fallback", "structured"}),
     StepSpec: frozenset({"recall", "memory", "chat", "with"})
-    | {"require", "on_input_change", "fallback", "structured", "updates", "tripwires", "select", "from"},
+    | {"require", "on_input_change", "fallback", "updates", "tripwires", "select", "from"},
 }
 _PLANNED: Final = frozenset().union(*LATER.values())
 _CHAIN = "A step's first request is rebuilt from what the database holds; declare a read for what it needs."

@@ -349,7 +349,7 @@ def test_a_not_for_entry_that_became_a_mapping(project: Project, write: Write) -
     "key",
     [
         *["recall", "memory", "chat", "require"],
-        *["on_input_change", "fallback", "structured", "updates", "tripwires", "select", "from", "with"],
+        *["on_input_change", "fallback", "updates", "tripwires", "select", "from", "with"],
     ],
 )
 def test_keys_of_later_versions_of_a_step(load: Load, key: str) -> None:
@@ -362,8 +362,6 @@ def test_keys_of_later_versions_of_a_step(load: Load, key: str) -> None:
     ("text", "place"),
     [
         ("memory: {}\n", "p.yaml:3:1"),
-        ("models: {m: {use: 'openai:x', fallback: [n]}}\n", "p.yaml:3:31"),
-        ("models: {m: {use: 'openai:x', structured: prompt}}\n", "p.yaml:3:31"),
         ("artifacts: {r: {about: A, not_for: none, schema: text, tripwires: []}}\n", "p.yaml:3:56"),
         ("artifacts: {r: {about: A, not_for: none, schema: text, overflow: truncate}}\n", "p.yaml:3:66"),
         ("artifacts: {r: {about: A, not_for: none, schema: text, overflow: summarise}}\n", "p.yaml:3:66"),
