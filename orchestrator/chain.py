@@ -5,7 +5,8 @@ do next, whether the list was made a second ago or by a process that is dead sin
 special case, it is the same loop entered with a longer list.
 
     nothing yet                  → send the opening
-    sent, no reply recorded      → send the same items again, from the same parent (the reply may be paid twice)
+    sent, no reply recorded      → the reply, if the provider has kept it; else send the same items again, from the
+                                   same parent (the reply may be paid twice)
     reply with tool calls        → run them, send all results
     reply that was paused        → send nothing new, on the reply
     reply that failed a check    → send the feedback, on the reply's own id
@@ -49,6 +50,7 @@ from orchestrator.moves import (
     turn,
 )
 from orchestrator.providers.base import Provider, StreamEvent, may_be_billed
+from orchestrator.providers.kept import Kept
 from orchestrator.providers.limits import Admission, Limits
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.retry import respond
@@ -104,6 +106,7 @@ class Policy:
     capped: bool
     visit: int = 1
     item: str | None = None
+    background: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,7 @@ class Recorder(ToolRecorder, Protocol):
 
     async def sent(self, call: SentCall) -> None: ...
     def created(self, call_id: str, response_id: str) -> None: ...
+    async def adopted(self, event: Event) -> None: ...
     async def done(self, call: DoneCall, events: Sequence[Event]) -> None: ...
 
 
@@ -230,9 +234,33 @@ class Chain:
             move = next_move(self.calls, opening, self.source)
             if isinstance(move, Answer):
                 move = Send("TOOL_RESULT", await self._answer_tools(move.call))
-            finished = await self._call(move)
+            kept = await self._kept(move)
+            finished = await (self._weigh(*kept) if kept else self._call(move))
             if finished is not None:
                 return finished
+
+    async def _kept(self, move: Send) -> tuple[SentCall, Request, Reply, float] | None:
+        """The reply to a call that was under way when its process ended, where the provider has kept it: it is paid
+        for. None where there is no such call, or nothing to be had; it is sent again then."""
+        last = self.calls[-1] if self.calls else None
+        if last is None or last.done is not None or last.response_id is None:
+            return None
+        sent, timer = last.sent, _Timer(self.clock)
+        timer.start()
+        request = replace(self._request(move)[0], thread=sent.previous, call=len(self.calls))
+        try:
+            reply = await respond(
+                Kept(self.provider, last.response_id),
+                request,
+                self._listener(sent, timer),
+                deadline=self.policy.deadline,
+                clock=self.clock,
+            )
+        except ProviderFailure:  # whatever it is, the same call meets it again, and says it
+            return None
+        self._event("call.adopted", seq=sent.seq, response_id=reply.id)
+        await self.recorder.adopted(Event("call.adopted", data={"seq": sent.seq, "response_id": reply.id}))
+        return sent, request, reply, timer.seconds()
 
     async def _call(self, move: Send) -> Finished | None:
         request, rung = self._request(move)
@@ -251,7 +279,7 @@ class Chain:
 
         try:
             reply = await respond(
-                self.provider,
+                Kept(self.provider) if request.background else self.provider,
                 request,
                 self._listener(sent, timer),
                 deadline=self.policy.deadline,
@@ -295,6 +323,7 @@ class Chain:
             cache_key=policy.cache_key,
             step=policy.step,
             item=policy.item,
+            background=policy.background,
             call=len(self.calls) + 1,
             thread_name=self.thread.name if policy.visit == 1 else f"visit-{policy.visit}",
         )

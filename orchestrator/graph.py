@@ -94,6 +94,7 @@ class ModelChoice:
     max_output_tokens: int
     structured: Structured = "native"
     fallbacks: tuple[ModelChoice, ...] = ()
+    background: bool = False
 
     @property
     def name(self) -> str:

@@ -373,6 +373,7 @@ async def render_step(
         output=output_format(step),
         max_output_tokens=step.model.max_output_tokens,
         effort=step.model.effort,
+        background=step.model.background,
         step=step.name,
     )
     model = f"{step.model.provider}:{step.model.model}"

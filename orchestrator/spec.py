@@ -141,6 +141,7 @@ class ModelSpec(Strict):
     max_output_tokens: int | None = Field(default=None, gt=0)
     structured: Structured | None = None
     fallback: tuple[str, ...] = ()
+    background: bool = False
 
 
 class DefaultsSpec(Strict):

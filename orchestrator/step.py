@@ -120,7 +120,13 @@ def check_models(services: Services, graph: Graph, *, with_key: bool = True) -> 
                     f"{step.name} has no model",
                     hint="set ORCH_MODEL=provider:model, for instance ORCH_MODEL=openai:gpt-6-luna",
                 )
-            hosts[opened(step.model.provider).traits.base_url] = None
+            traits = opened(step.model.provider).traits
+            if step.model.background and not traits.background:
+                raise ConfigError(
+                    f"{step.name} calls its model in the background, and {traits.name} keeps no answers",
+                    hint=f"take `background` from the model alias {step.model.alias}, or use a provider that stores",
+                )
+            hosts[traits.base_url] = None
     return tuple(hosts)
 
 

@@ -326,6 +326,7 @@ class Request:
     """One call, vendor-neutral. `thread` decides alone whether it is chained: synthetic → stateless, else on that id.
 
     When stateless, `items` holds everything; when chained, only what is new. Everything else is resent on each call.
+    `background`: the vendor goes on with it while nobody listens.
     """
 
     model: str
@@ -338,6 +339,7 @@ class Request:
     effort: Effort | None = None
     timeout: float = 600.0
     cache_key: str | None = None
+    background: bool = False
     step: str = ""
     call: int = 1
     thread_name: str = "main"

@@ -74,7 +74,7 @@ class ChatServer(StrictServer):
         data = "[DONE]" if event.get("type") == "[DONE]" else json.dumps(event)
         return f"data: {data[: len(data) // 2] if malformed else data}\n\n".encode()
 
-    def retrieve(self, response_id: str) -> Json:
+    def retrieve(self, response_id: str, path: str) -> Json:
         raise Refused(404, "Not Found")
 
     def _counted(self, body: Json) -> Json:

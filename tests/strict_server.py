@@ -33,7 +33,7 @@ Json = dict[str, Any]
 FIELDS = frozenset(
     {"model", "input", "instructions", "previous_response_id", "store", "include", "tools", "tool_choice", "text"}
     | {"parallel_tool_calls", "reasoning", "max_output_tokens", "prompt_cache_key", "stream", "stream_options"}
-    | {"truncation", "metadata", "temperature", "top_p"}
+    | {"truncation", "metadata", "temperature", "top_p", "background"}
 )
 TOOL_FIELDS = frozenset({"type", "name", "description", "parameters", "strict"})
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -147,6 +147,8 @@ class StrictServer:
         self.seen_one = threading.Event()
         self.taken: Callable[[], None] = lambda: None  # called as soon as a request is here
         self.stalling = threading.Event()  # a stream stands still
+        self.asked_for: list[str] = []  # paths by which a response was to be had again
+        self.unfinished = 0  # so many times it is told that a background response is still being made
         self.connections = 0
         self._nodes: dict[str, list[Json]] = {}
         self._responses: dict[str, Json] = {}
@@ -241,11 +243,16 @@ class StrictServer:
         """The answer to a request for something else. Raises Refused."""
         raise Refused(404, "Not found")
 
-    def retrieve(self, response_id: str) -> Json:
+    def retrieve(self, response_id: str, path: str) -> Json:
         with self._lock:
+            self.asked_for.append(path)
             if response_id not in self._responses:
                 raise Refused(404, f"Response with id '{response_id}' not found.")
-            return self._responses[response_id]
+            response = self._responses[response_id]
+            if "stream=true" not in path and self.unfinished:
+                self.unfinished -= 1
+                return response | {"status": "in_progress", "output": [], "usage": None}
+            return response
 
     def _authorize(self, headers: dict[str, str]) -> None:
         given = headers.get("authorization", "")
@@ -302,6 +309,7 @@ class StrictServer:
             "output": output,
             "previous_response_id": previous,
             "store": not self.zdr and seen.body.get("store") is not False,
+            "background": seen.body.get("background", False),
             "usage": reply.get("usage", usage),
         }
 
@@ -343,6 +351,8 @@ def check_body(body: Json, models: frozenset[str] | None) -> None:
         )
     if body.get("previous_response_id") == "":
         raise Refused(400, "Invalid 'previous_response_id': empty string.", "invalid_value", "previous_response_id")
+    if body.get("background") and body.get("store") is False:
+        raise Refused(400, "Background mode requires 'store' to be true.", "invalid_value", "background")
     cap = body.get("max_output_tokens")
     if cap is not None and (not isinstance(cap, int) or cap < 16):
         raise Refused(400, "Invalid 'max_output_tokens': the minimum is 16.", "integer_below_min_value")
@@ -572,11 +582,18 @@ class _Handler(BaseHTTPRequestHandler):
         """Silent."""
 
     def do_GET(self) -> None:
-        match = re.fullmatch(r"/v1/responses/([^/?]+)", self.path)
+        match = re.fullmatch(r"/v1/responses/([^/?]+)(?:\?(.*))?", self.path)
         try:
             if match is None:
                 raise Refused(404, "Not found")
-            self._json(200, self.server.app.retrieve(match[1]))
+            response, query = self.server.app.retrieve(match[1], self.path), match[2] or ""
+            if "stream=true" not in query:
+                self._json(200, response)
+            elif not response["background"]:
+                raise Refused(400, "This response cannot be streamed because it was not created with background=true.")
+            else:
+                after = re.search(r"starting_after=(\d+)", query)
+                self._again(response, int(after[1]) if after else -1)
         except Refused as refused:
             self._json(refused.status, refused.body)
 
@@ -638,6 +655,18 @@ class _Handler(BaseHTTPRequestHandler):
                 if self._wait(fault.stall_seconds, seen):
                     return
             self._chunk(self.server.app.frame(event, number, malformed=number == fault.malformed))
+        self._chunk(b"")
+
+    def _again(self, response: Json, after: int) -> None:
+        """The stream of a kept response, from the event after that number on."""
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream; charset=utf-8")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for number, event in enumerate(self.server.app.script(response, Fault())):
+            if number > after:
+                data = json.dumps(event | {"sequence_number": number})
+                self._chunk(f"event: {event['type']}\ndata: {data}\n\n".encode())
         self._chunk(b"")
 
     def _chunk(self, data: bytes) -> None:

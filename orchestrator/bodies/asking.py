@@ -321,6 +321,7 @@ def policy_of(walk: Walk) -> Policy:
         unpriced=walk.run.unpriced,
         capped=walk.run.cap_usd is not None,
         item=walk.dispatch.item,
+        background=step.model.background,
     )
 
 
@@ -415,6 +416,9 @@ class StoreRecorder:
     async def _note(self, call_id: str, response_id: str) -> None:
         with contextlib.suppress(StoreError):  # the call's own `done` meets it too, and reports it
             await self.store.created(call_id, response_id)
+
+    async def adopted(self, event: Event) -> None:
+        await self.store.note(self.dispatch, (event,))
 
     async def done(self, call: DoneCall, events: Sequence[Event]) -> None:
         await self.store.done(self.dispatch, call, events)

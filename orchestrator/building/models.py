@@ -89,6 +89,7 @@ class Models:
             or declared.structured
             or self.settings.providers[target[0]].structured
             or "native",
+            background=declared.background,
         )
 
     def _fallbacks(self, alias: str, declared: ModelSpec | None) -> tuple[str, ...]:

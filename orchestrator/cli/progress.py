@@ -216,6 +216,9 @@ class Progress(AbstractContextManager["Progress"]):
         step.recalled += 1
         step.now = "answered from the record"
 
+    def _on_call_adopted(self, event: Event) -> None:
+        self._step(event).notes.append("an answer that was under way was fetched, not paid again")
+
     def _on_step_reask(self, event: Event) -> None:
         step = self._step(event)
         reasons = "; ".join(str(reason) for reason in event.data.get("reasons") or ())

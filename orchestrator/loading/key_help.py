@@ -87,6 +87,7 @@ MODEL: Final[Mapping[str, str]] = {
     "max_output_tokens": "The most tokens an answer may take.",
     "structured": "How a form is asked for: native, by the vendor's own parameter, or prompt, in the task's words.",
     "fallback": "Aliases to ask in its place, in this order, where it does not answer.",
+    "background": "Whether the provider goes on with an answer while nobody listens: for long ones.",
 }
 DEFAULTS: Final[Mapping[str, str]] = {
     "model": "The alias of the model.",

@@ -61,11 +61,14 @@ def may_be_billed(failure: ProviderFailure) -> bool:
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
     """Something seen before the reply is complete: `created` (its id), `text` (a delta), `retry` (why; wait in s),
-    `wait` (for its turn: why, and about how long in s)."""
+    `wait` (for its turn: why, and about how long in s).
+
+    `sequence` is the event's place in the vendor's stream, where it says so: from there it can be read on."""
 
     kind: Literal["created", "text", "retry", "wait"]
     data: str
     wait: float = 0.0
+    sequence: int | None = None
 
 
 Listener = Callable[[StreamEvent], None]
@@ -80,7 +83,8 @@ class Traits:
     """What the chain must know about an endpoint.
 
     `chaining`: server = ids are known to work; replay = never send one; auto = try, check the echo, remember.
-    `stores`: False = ZDR. `may_see`: the highest sensitivity that may be sent there.
+    `stores`: False = ZDR. `may_see`: the highest sensitivity that may be sent there. `background`: a call can go on
+    there while nobody listens.
     """
 
     name: str
@@ -88,6 +92,7 @@ class Traits:
     chaining: Literal["auto", "server", "replay"]
     stores: bool = True
     may_see: Sensitivity = "internal"
+    background: bool = False
 
 
 class Provider(Protocol):
@@ -98,6 +103,16 @@ class Provider(Protocol):
         """Send one request and wait for its terminal reply. Raises ProviderFailure (kind: FailureKind).
 
         Cancellation closes the connection and propagates.
+        """
+        ...
+
+    async def retrieve(
+        self, response_id: str, request: Request, listener: Listener = no_listener, *, after: int | None = None
+    ) -> Reply | None:
+        """The reply to a request that was sent before and begun under this id; None where the vendor has none to give.
+
+        One that is still being made in the background is waited for, from the event `after` on. Raises ProviderFailure
+        where the vendor could not be asked.
         """
         ...
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
+from urllib.parse import quote
 
 from orchestrator.errors import ProviderFailure
 from orchestrator.ids import is_synthetic
 from orchestrator.providers import chat_wire, openai_wire
 from orchestrator.providers.answers import malformed, response_id
-from orchestrator.providers.base import FailureKind, Listener, StreamEvent, Traits
+from orchestrator.providers.base import RETRYABLE, FailureKind, Listener, StreamEvent, Traits, no_listener
 from orchestrator.providers.openai_wire import Dialect, Ending
-from orchestrator.providers.vendor import VendorProvider, events, truncated
+from orchestrator.providers.vendor import EVENTS, VendorProvider, events, timeouts, truncated, whole_body
 from orchestrator.values import Reply, Request
 
 ENDINGS: Final[Mapping[str, Ending]] = {
@@ -20,6 +21,7 @@ ENDINGS: Final[Mapping[str, Ending]] = {
     "response.incomplete": "incomplete",
     "response.failed": "failed",
 }
+RUNNING: Final = frozenset({"queued", "in_progress"})
 
 
 class _OpenAISdk(VendorProvider):
@@ -68,6 +70,55 @@ class OpenAIProvider(_OpenAISdk):
 
     def wire(self, request: Request) -> bytes:
         return openai_wire.wire(request, self._dialect)
+
+    async def retrieve(
+        self, response_id: str, request: Request, listener: Listener = no_listener, *, after: int | None = None
+    ) -> Reply | None:
+        """The response as it is kept; one that is made in the background is followed to its end. None for one that is
+        not there, has failed, or was never to be finished without a listener."""
+        try:
+            return await self._tried(request, lambda client: self._kept(client, response_id, request, listener, after))
+        except ProviderFailure as failure:
+            if failure.kind in RETRYABLE:
+                raise
+            return None
+
+    async def _kept(
+        self, client: Any, response_id: str, request: Request, listener: Listener, after: int | None
+    ) -> Reply | None:
+        if after is None:
+            found = await self._get(client, response_id, request.timeout, {}, listener)
+            if isinstance(found, Reply) or found is None:
+                return found
+            if found.get("background") is not True or found.get("status") not in RUNNING:
+                return None
+        place = {} if after is None else {"starting_after": str(after)}
+        found = await self._get(client, response_id, request.timeout, {"stream": "true", **place}, listener)
+        if isinstance(found, Reply) or found is None:
+            return found
+        raise ProviderFailure("the response is still being made, and is not streamed", kind="connection")
+
+    async def _get(
+        self, client: Any, response_id: str, timeout: float, params: Mapping[str, str], listener: Listener
+    ) -> Reply | Mapping[str, Any] | None:
+        """A kept response: the reply where it has ended with one, None where it has ended without, else as it is."""
+        stream = await client.get(
+            f"{self.path}/{quote(response_id, safe='')}",
+            cast_to=object,
+            options={**self._options(timeouts(timeout)), "params": dict(params)},
+            stream=True,
+            stream_cls=self._sdk().AsyncStream[object],
+        )
+        async with stream:
+            kind = stream.response.headers.get("content-type", "")
+            if EVENTS in kind:
+                return await self._read(stream, listener)
+            document = self._document(await whole_body(stream.response), kind)
+        if document.get("id") != response_id:
+            return None
+        if document.get("status") in RUNNING:
+            return document
+        return self._whole(document) if document.get("status") in ("completed", "incomplete") else None
 
     async def _read(self, stream: Any, listener: Listener) -> Reply:
         reading = _Reading(listener)
@@ -137,6 +188,7 @@ class _Reading:
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._id = ""
+        self._sequence: int | None = None
         self._items: dict[int, Mapping[str, Any]] = {}
         self._commentary: set[int] = set()
 
@@ -147,6 +199,8 @@ class _Reading:
     def see(self, event: Mapping[str, Any]) -> Reply | None:
         """Take an event in; the reply, if it was the last. Raises ProviderFailure."""
         kind = str(event.get("type"))
+        number = event.get("sequence_number")
+        self._sequence = number if isinstance(number, int) else None
         if kind in ENDINGS:
             items = [self._items[index] for index in sorted(self._items)]
             reply = openai_wire.reply(event.get("response"), ENDINGS[kind], items)
@@ -161,14 +215,14 @@ class _Reading:
         elif kind == "response.output_text.delta":
             index, delta = event.get("output_index"), event.get("delta")
             if isinstance(delta, str) and not (isinstance(index, int) and index in self._commentary):
-                self._listener(StreamEvent("text", delta))
+                self._listener(StreamEvent("text", delta, sequence=self._sequence))
         return None
 
     def _created(self, found: str) -> None:
         """Report the id once, as soon as it is known."""
         if found != self._id:
             self._id = found
-            self._listener(StreamEvent("created", found))
+            self._listener(StreamEvent("created", found, sequence=self._sequence))
 
     def _item(self, event: Mapping[str, Any], *, done: bool) -> None:
         index, item = event.get("output_index"), event.get("item")

@@ -83,6 +83,8 @@ def body(request: Request, dialect: Dialect) -> dict[str, Any]:
         sent |= {"store": False, "include": ["reasoning.encrypted_content"]}
     if dialect.caches and request.cache_key:
         sent["prompt_cache_key"] = request.cache_key
+    if request.background:
+        sent["background"] = True
     sent["stream"] = True
     return sent
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -130,6 +130,7 @@ class Providers:
 
         traits = Traits(name, address.shown, spec.chaining, stores=spec.store is not False, may_see=spec.may_see)
         traits = detect_chaining(traits, address.name)
+        traits = replace(traits, background=traits.chaining != "replay")
         options = self._options(name, spec, address, with_key)
         return OpenAIProvider(traits, dialect_for(traits, address.name), **self._account(address), **options)
 

@@ -64,7 +64,7 @@ class ScriptedProvider:
         may_see: Sensitivity = "internal",
     ) -> None:
         mode: Literal["auto", "server", "replay"] = "replay" if zdr else "auto" if ignores_chain else chaining
-        self._traits = Traits(name, "", mode, stores=not zdr, may_see=may_see)
+        self._traits = Traits(name, "", mode, stores=not zdr, may_see=may_see, background=not zdr)
         self._script = script
         self._root = root or Path()
         self._ignores_chain = ignores_chain
@@ -82,6 +82,12 @@ class ScriptedProvider:
     def wire(self, request: Request) -> bytes:
         """The body that a vendor would be sent."""
         return openai_wire.wire(request, Dialect(stores=self._traits.stores))
+
+    async def retrieve(
+        self, response_id: str, request: Request, listener: Listener = no_listener, *, after: int | None = None
+    ) -> Reply | None:
+        """Whole replies are not kept here."""
+        return None
 
     async def count(self, request: Request) -> int | None:
         """Nobody counts here."""

@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.contracts.schemas import MAX_JSON_BYTES
@@ -30,6 +30,7 @@ from orchestrator.providers.retry import retry_after
 from orchestrator.store.scrub import Scrubber
 from orchestrator.values import Reply, Request
 
+T = TypeVar("T")
 CONNECT_SECONDS: Final = 20.0
 EVENTS: Final = "text/event-stream"
 TURNED_AWAY: Final = frozenset({503, 529})  # too much to do: the request was not begun
@@ -78,12 +79,22 @@ class VendorProvider(ABC):
     async def respond(self, request: Request, listener: Listener = no_listener) -> Reply:
         """One try. Raises ProviderFailure; cancellation closes the connection and propagates."""
         content = self.wire(request)
+        return await self._tried(request, lambda client: self._exchange(client, content, request.timeout, listener))
+
+    async def retrieve(
+        self, response_id: str, request: Request, listener: Listener = no_listener, *, after: int | None = None
+    ) -> Reply | None:
+        """Nothing, unless a vendor keeps what it has answered."""
+        return None
+
+    async def _tried(self, request: Request, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Something done with the open client, in the request's time. Raises ProviderFailure."""
         if not self._key:
             raise self._failure("there is no key", "auth", request)
         client = self._client()  # the first time this loads the SDK, which is none of the server's time
         try:
             async with asyncio.timeout(request.timeout):
-                return await self._exchange(client, content, request.timeout, listener)
+                return await work(client)
         except ProviderFailure as failure:
             raise self._failure(
                 failure.message, failure.kind, request, failure.retry_after, unbilled=failure.unbilled
@@ -137,16 +148,13 @@ class VendorProvider(ABC):
     # --- one exchange
 
     async def _exchange(self, client: Any, content: bytes, timeout: float, listener: Listener) -> Reply:
-        import httpx2
-
-        stream_class = self._sdk().AsyncStream
         stream = await client.post(
             self.path,
             cast_to=object,
             content=content,
-            options=self._options(httpx2.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS))),
+            options=self._options(timeouts(timeout)),
             stream=True,
-            stream_cls=stream_class[object],
+            stream_cls=self._sdk().AsyncStream[object],
         )
         async with stream:
             kind = stream.response.headers.get("content-type", EVENTS)
@@ -154,7 +162,10 @@ class VendorProvider(ABC):
                 reply = await self._read(stream, listener)
                 await self._drain(stream)
                 return reply
-            reply = self._at_once(await _body(stream.response), kind)
+            document = self._document(await whole_body(stream.response), kind)
+            if document.get("error"):
+                raise malformed(f"an error with a good status: {words(error_of(document))}")
+            reply = self._whole(document)
             listener(StreamEvent("created", reply.id))
             return reply
 
@@ -171,16 +182,15 @@ class VendorProvider(ABC):
             self._logs.enter_context(scrubbed_logs(self._scrubber, (self.package, "httpx2", "httpcore2")))
         return self._opened
 
-    def _at_once(self, content: bytes, kind: str) -> Reply:
+    def _document(self, content: bytes, kind: str) -> Mapping[str, Any]:
+        """An answer that is no stream, as JSON without secrets. Raises ProviderFailure."""
         try:
             document = self._scrubber.data(json.loads(content))
         except ValueError as error:
             raise malformed(f"no event stream but {kind or 'no content type'}") from error
         if not isinstance(document, Mapping):
             raise malformed("no event stream, and no response either")
-        if document.get("error"):
-            raise malformed(f"an error with a good status: {words(error_of(document))}")
-        return self._whole(document)
+        return document
 
     async def _drain(self, stream: Any) -> None:
         """Read the stream's last bytes, so that the connection can serve the next call; what they say matters no
@@ -271,7 +281,14 @@ def truncated(begun: bool) -> ProviderFailure:
     return ProviderFailure(f"truncated stream: it ended {what}, without a terminal event", kind="connection")
 
 
-async def _body(response: Any) -> bytes:
+def timeouts(seconds: float) -> Any:
+    """The transport's limits for something that may take so long."""
+    import httpx2
+
+    return httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
+
+
+async def whole_body(response: Any) -> bytes:
     """A body up to the size that is read of JSON anywhere, unpacked: a few kilobytes can be packed gigabytes."""
     content = bytearray()
     async for chunk in response.aiter_bytes():

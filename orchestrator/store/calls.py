@@ -210,6 +210,12 @@ def created(tx: Tx, call_id: str, response_id: str) -> None:
     tx.run(_CREATED, call=call_id, response=response_id)
 
 
+def note(tx: Tx, dispatch: Dispatch, events: Sequence[Event]) -> None:
+    locked = runs.lock(tx, dispatch.run_id, len(events))
+    fence(tx, dispatch)
+    runs.write_events(tx, dispatch.run_id, locked, events, dispatch)
+
+
 def done(tx: Tx, dispatch: Dispatch, call: DoneCall, events: Sequence[Event]) -> None:
     locked = runs.lock(tx, dispatch.run_id, len(events))
     fence(tx, dispatch)

@@ -284,6 +284,10 @@ class Store:
         """Note the response id seen first in the stream. Returns at once; it rides on the next commit."""
         self._writer.write_later("created", partial(calls.created, call_id=call_id, response_id=response_id))
 
+    async def note(self, dispatch: Dispatch, events: Sequence[Event]) -> None:
+        """Write down what happened to an attempt. Raises Fenced."""
+        await self._write("note", partial(calls.note, dispatch=dispatch, events=events))
+
     async def done(self, dispatch: Dispatch, call: DoneCall, events: Sequence[Event] = ()) -> None:
         """Record a call's reply, or its failure, and settle what was reserved for it. Raises Fenced."""
         await self._write("done", partial(calls.done, dispatch=dispatch, call=call, events=events))

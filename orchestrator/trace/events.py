@@ -223,6 +223,15 @@ class CallWaiting(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallAdopted(RunEvent):
+    """The reply to a call that an interrupted process had sent was fetched from the provider: it is not paid again."""
+
+    KIND: ClassVar[str] = "call.adopted"
+    seq: int
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallDone(RunEvent):
     """A reply is there. `first_text_seconds`: from the call, tries included, to the first word; None = no text."""
 
@@ -281,6 +290,7 @@ _KINDS: Final[Mapping[str, type[RunEvent]]] = {
         CallText,
         CallRetried,
         CallWaiting,
+        CallAdopted,
         CallDone,
         AskRecalled,
         ToolCalled,

@@ -156,7 +156,7 @@ def test_A6_where_nothing_is_stored_no_id_is_sent_and_reasoning_travels_sealed()
 def test_the_id_is_told_first_then_the_text(server: StrictServer) -> None:
     events: list[StreamEvent] = []
     [reply] = send(server, ask(), events=events)
-    assert events[0] == StreamEvent("created", reply.id)
+    assert events[0] == StreamEvent("created", reply.id, sequence=0)
     assert len(events) > 2
     assert "".join(event.data for event in events[1:]) == reply.text == "reply 1"
     assert {event.kind for event in events[1:]} == {"text"}

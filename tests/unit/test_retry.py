@@ -48,6 +48,11 @@ class World:
             raise self.failures.pop(0)
         return REPLY
 
+    async def retrieve(
+        self, response_id: str, request: Request, listener: Listener = no_listener, *, after: int | None = None
+    ) -> Reply | None:
+        return None
+
     async def count(self, request: Request) -> int | None:
         return None
 

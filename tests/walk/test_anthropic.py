@@ -207,40 +207,24 @@ steps:
 outputs: [report]
 """
 WORK = """
-import os
-import signal
-from pathlib import Path
-
 from orchestrator import tool
 
-HERE = Path(__file__).parent
 
-
-@tool(idempotent={idempotent})
+@tool(idempotent=True)
 def order(part: str) -> str:
     \"\"\"Order a part.\"\"\"
-    with (HERE / "world.txt").open("a") as world:
-        world.write(part + "\\n")
-    if (HERE / "trap").exists():
-        (HERE / "trap").unlink()
-        os.kill(os.getpid(), signal.SIGKILL)
     return part + " is ordered"
 """
 CALL = {"reasoning": "A door, then.", "tool_calls": [{"name": "order", "arguments": {"part": "door"}}]}
 GOOD = {"json": {"cost": 24}}
 
 
-def shop(folder: Path, *, idempotent: bool = True) -> Path:
+def shop(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "orchestrator.toml").write_text('user = "ana"\n', encoding="utf-8")
     (folder / "shop.yaml").write_text(PIPELINE, encoding="utf-8")
-    (folder / "work.py").write_text(WORK.format(idempotent=idempotent), encoding="utf-8")
+    (folder / "work.py").write_text(WORK, encoding="utf-8")
     return folder
-
-
-def world(folder: Path) -> list[str]:
-    path = folder / "world.txt"
-    return path.read_text(encoding="utf-8").split() if path.exists() else []
 
 
 def buys(*replies: dict[str, Any]) -> Callable[[Seen], dict[str, Any]]:
@@ -382,7 +366,7 @@ def test_R028_R030_near_the_window_the_vendor_is_asked_before_anything_is_paid(
         assert run.calls("buy") == ()
 
 
-# --- killed -----------------------------------------------------------------------------------------------------------
+# --- stopped ----------------------------------------------------------------------------------------------------------
 
 
 def struck(folder: Path, server: MessagesServer, sign: signal.Signals) -> int:
@@ -392,55 +376,6 @@ def struck(folder: Path, server: MessagesServer, sign: signal.Signals) -> int:
     process.send_signal(sign)
     process.communicate(timeout=60)
     return process.returncode
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("request_number", [1, 2])
-def test_A8_SIGKILL_in_mid_stream_costs_the_call_in_flight_and_nothing_else(
-    tmp_path: Path, request_number: int
-) -> None:
-    """Killed between `sent` and `done`: of the step's first call, or of the one that brings its tool's result."""
-    folder = shop(tmp_path, idempotent=False)
-    with MessagesServer(by_turn(CALL, GOOD)) as server:
-        server.faults = [None] * (request_number - 1) + [Fault(stalled=4, stall_seconds=60)]
-        assert struck(folder, server, signal.SIGKILL) == -signal.SIGKILL
-        code, out, err = typed(folder, server, "resume", "--take-over")
-        assert code == 0, out + err
-        run = run_here(folder, environment(folder, server), None)
-    assert run.value("buy") == {"cost": 24}
-    assert world(folder) == ["door"], "the tool ran once"
-    asked = [seen.raw for seen in server.seen]
-    assert asked[request_number] == asked[request_number - 1], "the same call, byte for byte"
-    states = [call.done is not None for call in run.calls("buy")]
-    assert states.count(False) == 1
-    assert states.index(False) == request_number - 1
-    assert [version.version for version in run.versions["buy"]] == [1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("idempotent", [True, False], ids=["repeatable", "acts"])
-def test_A8_SIGKILL_between_a_tool_and_its_result(tmp_path: Path, idempotent: bool) -> None:
-    """A repeatable tool runs again; one that acts waits for a word, and after `tell` the model is told."""
-    folder = shop(tmp_path, idempotent=idempotent)
-    (folder / "trap").touch()
-    with MessagesServer(by_turn(CALL, GOOD)) as server:
-        assert typed(folder, server, "run", "--set", "idea=a house", "--yes")[0] == -signal.SIGKILL
-        code, out, err = typed(folder, server, "resume", "--take-over")
-        run = run_here(folder, environment(folder, server), None)
-        if not idempotent:
-            [tool] = run.tools("buy")
-            call_id = tool.tool_call.call_id
-            assert (code, len(server.seen)) == (4, 1)
-            assert f"--tool {call_id}=" in out + err
-            code, out, err = typed(folder, server, "resume", "--tool", f"{call_id}=tell")
-            run = run_here(folder, environment(folder, server), None)
-    assert code == 0, out + err
-    assert run.value("buy") == {"cost": 24}
-    assert world(folder) == (["door", "door"] if idempotent else ["door"])
-    assert [seen.status for seen in server.seen] == [200] * 3, "nothing that the vendor would refuse"
-    [result] = server.seen[1].effective[-1]["content"]
-    told = "door is ordered" if idempotent else "interrupted: whether this took effect is not known"
-    assert (result["content"], result.get("is_error", False)) == (told, not idempotent)
 
 
 @pytest.mark.slow
