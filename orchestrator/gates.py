@@ -28,7 +28,7 @@ from orchestrator.spec import SENSITIVITY_RANK, Decided
 from orchestrator.staleness import holds
 from orchestrator.store.gates import NOT_WAITING, SHOWN_CHANGED, TOO_EARLY
 from orchestrator.store.records import Answer, Answered, Fenced, Redo, Shown
-from orchestrator.values import Artifact, Dispatch, ErrorRecord, Manifest, NewArtifact, RunRow, Snapshot
+from orchestrator.values import Artifact, Dispatch, ErrorRecord, Event, Manifest, NewArtifact, RunRow, Snapshot
 
 WAITS: Final = "gate"
 TIMEOUT: Final = "timeout"
@@ -48,10 +48,10 @@ async def gate_step(walk: Walk) -> tuple[Dispatch, ...]:
     error = ErrorRecord(WAITS, f"{walk.step.name} waits for you: {_gate(walk.step).ask}", None, 4)
     if not await walk.services.store.ask(claim_of(walk, snapshot, now), error):
         raise Fenced
+    if walk.services.approver is not None:
+        return await _approve_now(walk.services, walk.graph, walk.run, walk.step.name, walk.dispatch.item)
     walk.emit("step.waiting", code=error.code, message=error.message, hint=None)
-    if walk.services.approver is None:
-        return ()
-    return await _approve_now(walk, walk.services.approver)
+    return ()
 
 
 async def _open_already(walk: Walk, snapshot: Snapshot, now: Manifest) -> tuple[Dispatch, ...] | None:
@@ -65,12 +65,15 @@ async def _open_already(walk: Walk, snapshot: Snapshot, now: Manifest) -> tuple[
     return await pass_by(walk, claim_of(walk, snapshot, now), "kept", {"version": snapshot.head.version})
 
 
-async def _approve_now(walk: Walk, by: str) -> tuple[Dispatch, ...]:
+async def _approve_now(
+    services: Services, graph: Graph, run: RunRow, gate: str, item: str | None
+) -> tuple[Dispatch, ...]:
     """The answer that was given before the question (`--yes`): for whatever stands, which is looked at here."""
+    assert services.approver is not None
     while True:
-        shown = await look_at(walk.services, walk.graph, walk.run, walk.step.name, walk.dispatch.item)
+        shown = await look_at(services, graph, run, gate, item)
         try:
-            answered = await answer(walk.services, walk.graph, walk.run, shown, "approve", by=by)
+            answered = await answer(services, graph, run, shown, "approve", by=services.approver)
         except UsageError as error:
             if error.code == SHOWN_CHANGED:
                 continue
@@ -127,7 +130,9 @@ async def answer(
     if decision == "reject" and not comment:
         raise UsageError("a rejection says what is wrong", hint="give a comment: it is what the next attempt goes by")
     given = _answer(node, shown, decision, by, comment, at, waited)
-    return await services.store.decide(run.id, node.name, shown.item, given)
+    answered = await services.store.decide(run.id, node.name, shown.item, given)
+    services.listener(Event("gate.answered", node.name, shown.item, {"decision": decision, "by": by}))
+    return answered
 
 
 def _answer(
@@ -175,15 +180,21 @@ def _snapshot(shown: Shown) -> Snapshot:
 
 
 async def answer_due(services: Services, graph: Graph, run: RunRow) -> tuple[str, ...]:
-    """Decide at the gates that have waited as long as they may, by the database's clock; their names.
+    """Decide at the gates that have waited as long as they may, by the database's clock; their names. With an approver
+    none waits: those that asked before it was there (in a process that has ended) are approved here.
 
     A gate that was rejected and stays shut has its answer: no timeout opens it.
     """
-    if not may_be_late(graph):
+    if services.approver is None and not may_be_late(graph):
         return ()
     states = await services.store.states(run.id)
-    asking = {state.name for state in states if state.status == "waiting" and state.error and state.error.code == WAITS}
-    gates = [node for node in graph.steps.values() if node.name in asking and node.gate is not None]
+    asking = [state for state in states if state.status == "waiting" and state.error and state.error.code == WAITS]
+    if services.approver is not None:
+        for state in asking:
+            await _approve_now(services, graph, run, state.name, state.item)
+        return tuple(state.name for state in asking)
+    names = {state.name for state in asking}
+    gates = [node for node in graph.steps.values() if node.name in names and node.gate is not None]
     return tuple([node.name for node in gates if await _answer_late(services, graph, run, node)])
 
 

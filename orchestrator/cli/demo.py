@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,7 @@ import click
 
 from orchestrator.cli.options import State, command
 from orchestrator.cli.terminal import console, show
-from orchestrator.errors import ConfigError, UsageError
+from orchestrator.errors import EXIT_OK, EXIT_WAITING, ConfigError, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.cli.session import Desk
@@ -30,17 +30,31 @@ BRIEF: Final = "briefs/clinic.json"
 FIRST_LINE: Final = (
     "Demo: the answers below are hand-written samples (sample_answers/); no model is called, nothing is paid."
 )
+# What the example's second sample answer answers: the words that send the numbers back.
+REJECTION: Final = (
+    "One way is missing: the phone provider's call-back queue, 89 USD a month. It calls back who hung up. Add it."
+)
+_AT_THE_GATE: Final = ("show last/review", "approve last/review", f'reject last/review -m "{REJECTION}"', "inbox")
+_AT_THE_END: Final = (
+    "show last",
+    "show last/executive-summary",
+    "why last/tech-stack",
+    "why last/tech-stack --text",
+    "edit last/cost-calculator --set weekly_usd=1200",
+    "refresh last",
+)
 # The demo's own model and database; the user's settings must not lead it elsewhere.
 _OWN: Final = ("ORCH_MODEL", "ORCH_MODEL_CHEAP", "ORCH_DB")
 
 
 @command("demo")
 @click.argument("folder", metavar="[DIR]", required=False)
-@click.option("--yes", "-y", is_flag=True, help="Answer every question with yes.")
+@click.option("--yes", "-y", is_flag=True, help="Approve at the gate, and go on to the end.")
 def demo(state: State, folder: str | None, yes: bool) -> int:
     """Run the ten-step example with hand-written sample answers; no key is needed.
 
-    The example is copied into DIR, by default a new temporary folder.
+    It stops at a gate, as a run of your own would, until you approve or reject. The example is copied into DIR, by
+    default a new temporary folder.
     """
     from orchestrator.cli.inputs import read_inputs
     from orchestrator.cli.run import start
@@ -58,8 +72,7 @@ def demo(state: State, folder: str | None, yes: bool) -> int:
     graph = desk.graph(PIPELINE, require_model=True)
     inputs = read_inputs(str(target / BRIEF), (), graph.spec)
     code = start(desk, graph, RunOptions(inputs=inputs), ask=not yes, hints=False)
-    if code == 0:
-        _print_next(state)
+    _print_next(state, {EXIT_OK: _AT_THE_END, EXIT_WAITING: _AT_THE_GATE}.get(code, ()))
     return code
 
 
@@ -107,15 +120,7 @@ def demo_desk(state: State, target: Path, environ: Mapping[str, str]) -> Desk:
     return Desk(state, project, load_settings(project, environment))
 
 
-def _print_next(state: State) -> None:
+def _print_next(state: State, lines: Sequence[str]) -> None:
     out = console(stderr=state.json)
-    show(out, "next:")
-    for line in (
-        "show last",
-        "show last/executive-summary",
-        "why last/tech-stack",
-        "why last/tech-stack --text",
-        "edit last/cost-calculator --set weekly_usd=1200",
-        "refresh last",
-    ):
-        show(out, f"  {state.command(line)}")
+    for line in ("next:", *(f"  {state.command(line)}" for line in lines)) if lines else ():
+        show(out, line)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.contracts import Contract
     from orchestrator.graph import Graph
     from orchestrator.step import Services
-    from orchestrator.values import Artifact, ArtifactVersion, RunRow
+    from orchestrator.values import Artifact, ArtifactVersion, RunRow, StepRow
 
 
 @command("edit")
@@ -200,18 +200,21 @@ class Job:
             work = [
                 step.label for step in steps if step.kind != "input" and step.label != self.name and not step.retired
             ]
-            _print(self, new, reasons, work, await self._cost_to_redo() if reasons else "")
+            _print(self, new, reasons, work, await self._cost_to_redo(steps) if reasons else "")
 
-    async def _cost_to_redo(self) -> str:
-        """From what is stale alone, to what everything below it would cost at worst; empty where no model is set."""
+    async def _cost_to_redo(self, steps: Sequence[StepRow]) -> str:
+        """From what is stale alone, to what everything below it would cost at worst; empty where no model is set. What
+        the run has never come to is not done again."""
         from orchestrator.cli.terminal import cost_range
-        from orchestrator.plan import plan_run
+        from orchestrator.plan import part_of, plan_run
 
+        done = {step.name for step in steps if step.head is not None}
         try:
             plan = await plan_run(self.services, self.graph, await self.services.store.run(self.run.id))
+            again = part_of(self.services, self.graph, plan, done)
         except ConfigError:
             return ""
-        return cost_range(plan.cost_low_usd, plan.cost_high_usd)
+        return cost_range(again.cost_low_usd, again.cost_high_usd)
 
 
 def _print(
@@ -219,6 +222,8 @@ def _print(
 ) -> None:
     """`cost` is what it takes to run the stale steps again, as far as that is known."""
     from rich.text import Text
+
+    from orchestrator.cli.outcome import keep_command
 
     out, old, number = console(), job.old.version, job.run.number
     title = (f"{number}/{new.label}", "bold")
@@ -230,12 +235,14 @@ def _print(
     for step, why in reasons.items():
         show(out, Text.assemble("  stale: ", (step, "yellow"), f"  {visible('; '.join(why), one_line=True)}"))
     show(out, f"  not stale: {sum(step not in reasons for step in others)}")
-    todo = {"undo": f"restore {number}/{new.label}@{old.version}"}
+    state = job.desk.state
+    todo = {"undo": state.command(f"restore {number}/{new.label}@{old.version}")}
     if reasons:
-        keep = f'keep {number}/{next(iter(reasons))} -m "…"'
-        todo = {f"redo {cost}".rstrip(): f"refresh {number}", "keep": keep, **todo}
+        gates = [step.name for step in job.graph.steps.values() if step.gate is not None]
+        keep = keep_command(state, number, reasons, gates)
+        todo = {f"redo {cost}".rstrip(): state.command(f"refresh {number}"), **({"keep": keep} if keep else {}), **todo}
     for word, what in todo.items():
-        show(out, Text(f"  {word}: {job.desk.state.command(what)}", style="dim"))
+        show(out, Text(f"  {word}: {what}", style="dim"))
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.report import print_document
@@ -108,10 +108,18 @@ def next_commands(state: State, run: RunRow, steps: Sequence[StepRow], stale: Se
         answers = [line for name in asking for line in gate_commands(state, number, name)]
         return [*answers, state.command(f"show {number}{f'/{asking[0]}' if asking else ''}")]
     if stale:
-        return [state.command(f"refresh {number}"), state.command(f'keep {number}/{stale[0]} -m "…"')]
+        keep = keep_command(state, number, stale, [step.name for step in steps if step.kind == "gate"])
+        return [state.command(f"refresh {number}"), *([keep] if keep else [])]
     last = next((step.label for step in reversed(steps) if step.status != "skipped"), "")
     beside = [] if run.parent_number is None else [state.command(f"compare {run.parent_number} {number}")]
     return [*beside, state.command(f"show {number}/{last}"), state.command(f"why {number}/{last}")]
+
+
+def keep_command(state: State, number: int, stale: Iterable[str], gates: Container[str]) -> str | None:
+    """The command that keeps the first of the stale steps as it is; None where there are only gates, which none but an
+    answer opens."""
+    first = next((label for label in stale if label.partition("/")[0] not in gates), None)
+    return state.command(f'keep {number}/{first} -m "…"') if first else None
 
 
 async def print_outputs(

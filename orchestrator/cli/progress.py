@@ -256,6 +256,11 @@ class Progress(AbstractContextManager["Progress"]):
             return
         self._finish(event, self._line(event, "waiting", *_why(event)))
 
+    def _on_gate_answered(self, event: Event) -> None:
+        data = event.data
+        if data.get("decision") == "approve":
+            self._finish(event, Line(self._key(event), "succeeded", notes=(f"approved by {data.get('by')}",)))
+
     def _line(self, event: Event, status: str, *notes: str) -> Line:
         step, data = self._step(event), event.data
         items = self.items.get(str(event.step)) if event.item is None else None

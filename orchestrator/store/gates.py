@@ -246,7 +246,7 @@ def _stay_shut(tx: Tx, dispatch: Dispatch, step: Step, answer: Answer, rejected:
     """Nothing is made again (any more): the step fails, or the gate goes on asking, so that a person may edit what it
     shows, or change their mind."""
     words = f": {answer.comment}" if answer.comment else ""
-    rounds = f" after {rejected} made again" if rejected else ""
+    rounds = f" after {rejected} {'round' if rejected == 1 else 'rounds'}" if rejected else ""
     message = f"{dispatch.step} was rejected by {answer.by}{rounds}{words}"
     error = ErrorRecord("rejected", message, "edit what it shows and approve it, or stop the run", 4)
     if answer.then == "fail":

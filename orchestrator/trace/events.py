@@ -133,6 +133,15 @@ class StepWaiting(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GateAnswered(RunEvent):
+    """A gate was answered from here: `decision` is approve, reject or stop."""
+
+    KIND: ClassVar[str] = "gate.answered"
+    decision: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepReasked(RunEvent):
     """An answer failed its checks and the model is told why."""
 
@@ -279,6 +288,7 @@ _KINDS: Final[Mapping[str, type[RunEvent]]] = {
         StepRepeated,
         StepFailed,
         StepWaiting,
+        GateAnswered,
         StepReasked,
         StepItems,
         StepNote,

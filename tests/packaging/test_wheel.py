@@ -222,7 +222,7 @@ def test_the_demo_runs_from_the_wheel(installed: Environment, tmp_path: Path, da
     shown = good(installed.orch, "demo", "--yes", tmp_path / "demo", cwd=tmp_path, **data)
     assert "hand-written samples" in shown.splitlines()[0]
     assert "succeeded" in shown
-    assert "10 of 10 steps" in shown
+    assert "11 of 11 steps" in shown
     assert (tmp_path / "demo" / ".orch" / "orch.db").exists()
 
 

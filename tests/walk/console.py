@@ -1,23 +1,26 @@
 """Commands as a README shows them, `$ …` and what they print: run for real, in order, in a copy of the project.
 
 A line that is shown must be said; `…` stands for lines left out. What differs from run to run is not compared: seconds,
-moments, the ids of replies.
+moments, the ids of replies. A command that asks something (`[y/N]: y`) is run at a terminal, and answered.
 """
 
 from __future__ import annotations
 
 import os
+import pty
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import EXIT_OK, EXIT_WAITING
 
 ROOT = Path(__file__).parents[2]
+ASKS = "[y/N]:"
 VARIES = re.compile(r"\d+\.\d+s|\d{4}-\d\d-\d\d \d\d:\d\d|resp_[0-9a-f]+")
 PROGRAMS = {"orch": [sys.executable, "-m", "orchestrator"], "python": [sys.executable], "cat": ["cat"]}
 
@@ -55,19 +58,35 @@ def follow(text: str, folder: Path) -> int:
     found = list(commands(text))
     for command, shown in found:
         program, *arguments = shlex.split(command)
-        done = subprocess.run(
-            [*PROGRAMS[program], *arguments],
-            cwd=folder,
-            env=environment(folder.parent),
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode in (EXIT_OK, EXIT_WAITING), done.stderr
-        said = _lines(done.stdout)
-        missing = [line for line in _lines("\n".join(shown)) if line and line != "…" and line not in said]
-        assert not missing, f"`{command}` does not say:\n" + "\n".join(missing) + f"\n\nit says:\n{done.stdout}"
+        line = [*PROGRAMS[program], *arguments]
+        asked = any(ASKS in text for text in shown)
+        code, output = (_at_a_terminal if asked else _run)(line, folder)
+        assert code in (EXIT_OK, EXIT_WAITING), output
+        said = _lines(output)
+        missing = [text for text in _lines("\n".join(shown)) if text and text != "…" and text not in said]
+        assert not missing, f"`{command}` does not say:\n" + "\n".join(missing) + f"\n\nit says:\n{output}"
     return len(found)
+
+
+def _run(line: list[str], folder: Path) -> tuple[int, str]:
+    env = environment(folder.parent)
+    done = subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout + (done.stderr if done.returncode not in (EXIT_OK, EXIT_WAITING) else "")
+
+
+def _at_a_terminal(line: list[str], folder: Path) -> tuple[int, str]:
+    """The same for a command that asks: at a plain terminal, where each question is answered with y."""
+    ours, theirs = pty.openpty()
+    env = environment(folder.parent) | {"TERM": "dumb"}
+    process = subprocess.Popen(line, cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    output = b""
+    with os.fdopen(ours, "r+b", buffering=0) as terminal, suppress(OSError):  # EIO: the other end has closed
+        while piece := terminal.read(65536):
+            output += piece
+            if output.endswith(f"{ASKS} ".encode()):
+                terminal.write(b"y\n")
+    return process.wait(timeout=120), output.decode()
 
 
 def _lines(text: str) -> list[str]:

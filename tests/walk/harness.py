@@ -174,6 +174,7 @@ class House:
     database: str = "orch.db"
     model: str = "scripted:written"
     scope: Scope = field(default_factory=Scope)
+    approver: str | None = None  # who approves each gate at once, as `orch run --yes` does
     clock: JumpingClock = field(default_factory=JumpingClock)
     events: list[Event] = field(default_factory=list)
     _opened: tuple[Project, Settings, Graph] | None = field(default=None, init=False)
@@ -242,7 +243,7 @@ class House:
             providers=OneProvider(project, settings, self.provider),
             observer=observer,
         ) as services:
-            yield services, graph
+            yield replace(services, approver=self.approver), graph
 
     # --- commands, each a process of its own
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,8 @@ def run_here(folder: Path, env: Mapping[str, str], inputs: Mapping[str, Any] | N
             if inputs is None:
                 row = await services.store.run("last")
             else:
-                row = await engine.start_run(services, graph, RunOptions(inputs=inputs))
+                approving = replace(services, approver="--yes")
+                row = await engine.start_run(approving, graph, RunOptions(inputs=inputs))
             return await look(services, graph, row.id)
 
     return asyncio.run(go())

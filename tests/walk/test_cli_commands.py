@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -632,13 +634,36 @@ def test_the_demo_runs_without_a_key_and_touches_nothing_of_the_user(here: Path)
     lines = done.stdout.splitlines()
     assert "hand-written" in lines[0]
     assert "no model is called" in lines[0]
-    assert done.stdout.count("✓") == 10
+    assert done.stdout.count("✓") == 11
     assert "re-asked: " in done.stdout
+    assert "✓ review  approved by --yes" in done.stdout
     assert "executive-summary" in done.stdout
     assert f"orch -C '{folder}' why last/tech-stack" in done.stdout
     assert sorted(path.name for path in here.iterdir() if path.name != "config") == ["try it"]
     shown = orch("-C", str(folder), "show", "last", "--json", cwd=here)
     assert json.loads(shown.stdout)["run"]["status"] == "succeeded"
+
+
+def test_the_demo_stops_at_the_gate_and_the_commands_it_prints_go_on(here: Path) -> None:
+    """As a run of one's own does: it ends with code 4, and each command under `next:` can be pasted."""
+    done = orch("demo", "d", cwd=here)
+    assert done.returncode == 4, done.stderr
+    assert "‖ review  waits for you: " in done.stdout
+    assert done.stdout.count("✓") == 5
+    _, _, printed = done.stdout.partition("next:\n")
+    look, approve, reject, inbox = (shlex.split(line)[1:] for line in printed.splitlines())
+    assert "competitive-analysis@1" in orch(*look, cwd=here).stdout
+    assert orch(*approve, cwd=here).returncode == 2, "nobody can be shown anything here"
+    rejected = orch(*reject, cwd=here)
+    assert rejected.returncode == 4
+    assert "✓ competitive-analysis  1 call" in rejected.stdout
+    again = orch(*look, cwd=here).stdout
+    assert "competitive-analysis@2" in again
+    assert "call-back queue" in again
+    (digest,) = re.findall(r"--at ([0-9a-f]+)", orch(*inbox, cwd=here).stdout)
+    approved = orch(*approve, "--at", digest, cwd=here)
+    assert approved.returncode == 0, approved.stderr
+    assert "succeeded · 11 of 11 steps" in approved.stdout
 
 
 def test_the_demo_does_not_write_into_a_folder_that_holds_something(

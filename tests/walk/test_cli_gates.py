@@ -144,7 +144,7 @@ def test_a_rejection_makes_it_again_and_the_gate_asks_again(say: Say, digest: Ca
     assert "FOLLOW_UP" in say("why", "1/draft")
     told = say("reject", "1/review", "-m", "Still dry.", code=4)
     assert "nothing is made again: the gate stays shut" in told
-    assert "review was rejected by ana after 1 made again: Still dry." in say("inbox")
+    assert "review was rejected by ana after 1 round: Still dry." in say("inbox")
     say("approve", "1/review", "--at", digest(), "--no-resume")
     assert say("inbox") == "nothing waits for you\n"
     assert "succeeded" in say("resume", "1")
@@ -271,3 +271,31 @@ def test_the_doors_in_python(project: Path) -> None:
 
 async def _awaited(door: Callable[..., Any], gate: str) -> Any:
     return await door(gate)
+
+
+def test_an_edit_says_what_doing_again_costs_and_does_not_count_what_was_never_done(
+    say: Say, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 1 USD for each token of output, 4 tokens at most: `draft` is made again, `letter` behind the gate is not made
+    again but for the first time. And a gate is not offered to be kept: only an answer opens it."""
+    monkeypatch.setenv("ORCH_MODEL", "acme:answers")
+    (project / "orchestrator.toml").write_text(
+        '[providers.acme]\nkind = "scripted"\n[prices."answers"]\ninput = "0"\noutput = "1000000"\n'
+    )
+    head, _, steps = PIPELINE.partition("artifacts:")
+    models = 'models: {default: {use: "${env:ORCH_MODEL}", max_output_tokens: 4}}\n'
+    (project / "letters.yaml").write_text(f"{head}{models}artifacts:{steps}")
+    start(say)
+    told = say("edit", "1/idea", "--file", str(_written("a farm")))
+    planned = {step["name"]: step for step in json.loads(say("plan", "1", "--json"))["steps"]}
+    assert planned["letter"]["cost_high_usd"] == planned["draft"]["cost_high_usd"]
+    assert "redo $4.00–12.00: orch refresh 1" in told, "one call, or three where it is asked again twice"
+    assert "keep: orch keep 1/draft" in told
+    say("keep", "1/draft", "-m", "fine")
+    assert "keep" not in say("edit", "1/draft", "--file", str(_written("other words")))
+
+
+def _written(text: str) -> Path:
+    path = Path("new.txt")
+    path.write_text(text)
+    return path

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.cli.demo import REJECTION
 from orchestrator.contracts import Contract
 from orchestrator.facts import check_facts
 from orchestrator.graph import Check, Graph, StepNode, check_pipeline, ready
@@ -53,7 +54,9 @@ def replies(step: str) -> list[dict[str, Any]]:
 
 
 def final(step: str) -> Any:
-    last = replies(step)[-1]
+    """What the step ends with where nobody rejects it: its last answer; a second of the competitors is for one who
+    does."""
+    last = replies(step)[0 if step == "competitive-analysis" else -1]
     return last["json"] if "json" in last else last["text"]
 
 
@@ -81,20 +84,22 @@ def calculator(project: Project, graph: Graph, region: str = "US", surfaces: tup
 # --- the pipeline ----------------------------------------------------------------------------------------------------
 
 
-def test_ten_steps_nine_ask_a_model_one_is_python(graph: Graph) -> None:
+def test_ten_steps_nine_ask_a_model_one_is_python_and_a_gate(graph: Graph) -> None:
     assert list(graph.steps) == [
         "opportunity",
         "market-sizing",
         "competitive-analysis",
         "customer-brief",
         "cost-calculator",
+        "review",
         "tech-stack",
         "delivery-plan",
         "risks",
         "cost-estimate",
         "executive-summary",
     ]
-    assert [name for name, step in graph.steps.items() if step.kind == "python"] == ["cost-calculator"]
+    without = {name: step.kind for name, step in graph.steps.items() if step.kind != "llm"}
+    assert without == {"cost-calculator": "python", "review": "gate"}
     assert graph.warnings == ()
 
 
@@ -105,7 +110,9 @@ def test_steps_that_do_not_wait_for_each_other_are_ready_at_once(graph: Graph) -
         "competitive-analysis",
         "customer-brief",
     )
-    before = ("opportunity", "market-sizing", "competitive-analysis", "customer-brief", "cost-calculator", "tech-stack")
+    studied = ("opportunity", "market-sizing", "competitive-analysis", "customer-brief", "cost-calculator")
+    assert ready(graph, studied, studied) == ("review",)
+    before = (*studied, "review", "tech-stack")
     assert ready(graph, before, before) == ("delivery-plan", "risks")
 
 
@@ -222,6 +229,7 @@ def test_there_are_answers_for_every_model_step_and_for_nothing_else(graph: Grap
     model_steps = {name for name, step in graph.steps.items() if step.kind == "llm"}
     assert {path.stem for path in (EXAMPLE / "sample_answers").iterdir()} == model_steps
     assert {name: len(replies(name)) for name in model_steps if len(replies(name)) != 1} == {
+        "competitive-analysis": 2,
         "tech-stack": 2,
         "cost-estimate": 2,
     }
@@ -401,8 +409,8 @@ def test_sample_answers_use_only_what_their_step_reads(project: Project, graph: 
     """No answer knows a name or a number that the step was not sent."""
     known: dict[str, Any] = {name: brief("clinic").get(name, node.default) for name, node in graph.inputs.items()}
     for name, step in graph.steps.items():
-        if step.kind == "python":
-            known[name] = calculator(project, graph).model_dump()
+        if step.kind != "llm":
+            known[name] = calculator(project, graph).model_dump() if step.kind == "python" else None
             continue
         seen = "\n".join(_shown(known[read.name], read.fields) for read in step.reads)
         seen += "".join(_shown(row, None) for row in final(name)["looked_up"]) if step.tools else ""
@@ -410,6 +418,16 @@ def test_sample_answers_use_only_what_their_step_reads(project: Project, graph: 
         assert _numbers(said) - _numbers(seen) <= WORKED_OUT.get(name, set()), name
         assert [word for word in NAMES if word in said and word not in seen] == [], name
         known[name] = final(name)
+
+
+def test_the_answer_to_the_rejection_adds_what_it_names_and_nothing_else() -> None:
+    first, second = (reply["json"] for reply in replies("competitive-analysis"))
+    *others, added = second["competitors"]
+    assert others == first["competitors"]
+    assert second["gaps"] == first["gaps"]
+    assert added["name"].lower() in REJECTION.lower()
+    assert added["price"] in REJECTION
+    assert _numbers(_shown(second, None)) - _numbers(_shown(first, None)) == _numbers(REJECTION)
 
 
 def _shown(value: Any, fields: tuple[str, ...] | None) -> str:

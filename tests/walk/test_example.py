@@ -1,4 +1,5 @@
-"""The shipped example, on the scripted provider: ten steps, and the very prompt of each of its nine model steps.
+"""The shipped example, on the scripted provider: ten steps and a gate, and the very prompt of each of its nine
+model steps.
 
 The prompts stand in tests/golden/discovery/. They are what a user's model would be sent, so a change of theirs is a
 change of the product: look at it, then write them anew with
@@ -12,6 +13,8 @@ import asyncio
 import json
 import os
 import shutil
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,7 +43,8 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Seen, Graph]:
         settings = load_settings(project, {"ORCH_MODEL": "scripted:sample_answers", "HOME": str(root)})
         graph = build_graph(project, settings, project.pipeline(None), require_model=True)
         async with engine.open_services(project, settings, db=f"sqlite:///{root}/.orch/orch.db") as services:
-            row = await engine.start_run(services, graph, RunOptions(inputs=BRIEF))
+            approving = replace(services, approver="--yes")
+            row = await engine.start_run(approving, graph, RunOptions(inputs=BRIEF))
             return await look(services, graph, row.id), graph
 
     return asyncio.run(go())
@@ -55,10 +59,10 @@ def prompts(seen: Seen, graph: Graph) -> dict[str, tuple[str, str]]:
 def test_R005_all_ten_steps_of_the_example_run(example: tuple[Seen, Graph]) -> None:
     seen, graph = example
     assert seen.status == "succeeded"
-    assert len(graph.steps) == 10
+    kinds = Counter(step.kind for step in graph.steps.values())
+    assert kinds == {"llm": 9, "python": 1, "gate": 1}
     assert {"market-sizing", "competitive-analysis", "tech-stack", "cost-estimate"} <= graph.steps.keys()
     assert all(seen.steps[name].status == "succeeded" for name in graph.steps)
-    assert [name for name, step in graph.steps.items() if step.kind == "python"] == ["cost-calculator"]
     # Nine model steps: one looks rates up, one is asked again because its totals do not add up.
     assert sum(seen.steps[name].calls for name in graph.steps) == 9 + 1 + 1
     assert {name: row.reasks for name, row in seen.steps.items() if row.reasks} == {"cost-estimate": 1}

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.values import Event
 from tests.walk.four_steps import Echo
-from tests.walk.harness import House, Seen, Stopper, check_no_gap, meanwhile, numbers
+from tests.walk.harness import House, Seen, StopAfter, Stopper, check_no_gap, meanwhile, numbers
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -575,6 +575,17 @@ def test_yes_approves_each_gate_as_it_stands(tmp_path: Path) -> None:
             return row.status, (await services.store.artifact(row.id, "draft.review")).version.author
 
     assert asyncio.run(main()) == ("succeeded", "--yes")
+    told = [event for event in house.events if event.step == "draft.review" and event.kind != "step.started"]
+    assert told == [Event("gate.answered", "draft.review", None, {"decision": "approve", "by": "--yes"})]
+
+
+def test_yes_approves_a_gate_that_asked_in_a_process_that_has_ended(tmp_path: Path) -> None:
+    """S09: the process may end between the question and the answer that was given before it."""
+    house, _ = gated(tmp_path, REVIEW)
+    house.approver = "--yes"
+    assert house.stopped({"idea": "red"}, StopAfter("ask:committed")).steps["draft.review"].status == "waiting"
+    seen = asyncio.run(house.resume())
+    assert (seen.status, seen.artifacts["draft.review"].version.author) == ("succeeded", "--yes")
 
 
 def test_the_events_say_what_a_gate_asks(tmp_path: Path) -> None:

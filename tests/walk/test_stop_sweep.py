@@ -198,11 +198,11 @@ def test_stopped_at_every_store_call_of_ten_steps(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_stopped_twice_at_every_store_call_of_the_example(tmp_path: Path) -> None:
-    """The shipped ten-step study with its sample answers, stopped at each moment, and again while it is resumed."""
+    """The shipped study, ten steps and a gate, with its sample answers: stopped at each moment, again in the resume."""
     folder = shutil.copytree(EXAMPLE, tmp_path / "study", ignore=shutil.ignore_patterns(".orch", "__pycache__"))
-    study = House(folder, "", ScriptedProvider(root=folder), model="scripted:sample_answers")
+    study = House(folder, "", ScriptedProvider(root=folder), model="scripted:sample_answers", approver="--yes")
     inputs = json.loads((EXAMPLE / "briefs" / "clinic.json").read_text())
     base = uninterrupted(study, lambda: ScriptedProvider(root=folder), inputs)
-    assert len(base.seen.attempts) == 10
+    assert len(base.seen.attempts) == 11
 
     assert sum(sweep(base, twice=True).values()) > 60
