@@ -57,11 +57,17 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "refresh": _entry("refresh", "refresh", "Run what is stale again, in the same run."),
     "keep": _entry("refresh", "keep", "Accept a stale step's version as it is."),
     "bench": _entry("bench", "bench", "Run one step several times on a run's inputs, and compare what comes out."),
-    "approve": _entry("gates", "approve", "Approve what a gate shows; the run then goes on."),
+    "approve": _entry(
+        "gates", "approve", "Approve what a gate shows, or the tool calls that a step asks about; the run then goes on."
+    ),
     "reject": _entry(
         "gates", "reject", "Reject what a gate shows, with a comment; what is not good enough is made again."
     ),
-    "inbox": _entry("inbox", "inbox", "List what waits for a person, over all runs: gates, tools in doubt, conflicts."),
+    "inbox": _entry(
+        "inbox",
+        "inbox",
+        "List what waits for a person, over all runs: gates, tools in doubt, tools to be allowed, conflicts.",
+    ),
     "rerun": _entry("run", "rerun", "Run again from a step, as a new run that shares what is unchanged."),
     "compare": _entry(
         "compare", "compare", "Show what two runs, or two versions, differ in: inputs, values, prompts, model, cost."

@@ -66,9 +66,10 @@ def approve(
 def reject(
     state: State, reference: str, message: str, at: str | None, stop: bool, calls: tuple[str, ...], stay: bool
 ) -> int:
-    """Reject what a gate shows, with a comment; what is not good enough is made again. Of tool calls the model is told.
+    """Reject what a gate shows, with a comment; what is not good enough is made again.
 
-    With --at the rejection is for what you saw, else for what stands now.
+    With --at the rejection is for what you saw, else for what stands now. Of tool calls that are rejected the model is
+    told.
     """
     plain_text("--message", message)
     check_digest(at)
