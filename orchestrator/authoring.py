@@ -86,7 +86,8 @@ Check = str | Mapping[str, str] | Callable[..., Any]
 
 
 class CallKeys(TypedDict, total=False):
-    """What may be said of the calls of a step, or of all steps. Times are seconds, or text such as "10m"."""
+    """What may be said of the calls of a step, or of all steps. Times are seconds, or text such as "10m"; `max_usd` is
+    what the step may cost in a run, with all its items and attempts."""
 
     model: str
     effort: Effort
@@ -95,6 +96,7 @@ class CallKeys(TypedDict, total=False):
     reasks: int
     timeout: str | float
     call_timeout: str | float
+    max_usd: str | int | Decimal
 
 
 class StepKeys(CallKeys, total=False):
@@ -210,6 +212,8 @@ class Pipeline(Declared):
         budget_usd: str | int | Decimal | None = None,
         on_exceed: Literal["pause", "fail"] | None = None,
         unpriced: Literal["refuse", "allow"] | None = None,
+        per_call_usd: str | int | Decimal | None = None,
+        per_session_usd: str | int | Decimal | None = None,
         db: str | None = None,
         **defaults: Unpack[CallKeys],
     ) -> None:
@@ -219,7 +223,9 @@ class Pipeline(Declared):
         default the project's.
         """
         place = caller()
-        budget = _given(usd=None if budget_usd is None else amount(budget_usd), on_exceed=on_exceed, unpriced=unpriced)
+        caps = {"usd": budget_usd, "per_call": per_call_usd, "per_session": per_session_usd}
+        written = {key: amount(cap) for key, cap in caps.items() if cap is not None}
+        budget = _given(**written, on_exceed=on_exceed, unpriced=unpriced)
         self.declarations = Declarations(
             name=name,
             place=place,
@@ -231,7 +237,10 @@ class Pipeline(Declared):
         )
         if budget and budget_usd is None:
             hint = 'for example Pipeline(…, budget_usd="4.00")'
-            fault = Diagnostic("P102", "on_exceed and unpriced are about a budget: budget_usd is missing", place, hint)
+            message = (
+                f"{' and '.join(budget)} {'is' if len(budget) == 1 else 'are'} about a budget: budget_usd is missing"
+            )
+            fault = Diagnostic("P102", message, place, hint)
             self.declarations.faults.append(fault)
             self.declarations.budget = {}
         self.db: Final = db
@@ -686,9 +695,10 @@ def _decision() -> type[Decision]:
 
 
 def _timed(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that were given, times as a pipeline file writes them."""
+    """The keys that were given, times and amounts as a pipeline file writes them."""
+    write = {"timeout": duration, "call_timeout": duration, "max_usd": amount}
     found = {key: value for key, value in keys.items() if value is not None}
-    return {key: duration(value) if key in ("timeout", "call_timeout") else value for key, value in found.items()}
+    return {key: write[key](value) if key in write else value for key, value in found.items()}
 
 
 def _declaration(

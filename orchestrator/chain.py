@@ -34,6 +34,7 @@ from orchestrator.answering import Answering, ToolRecorder
 from orchestrator.clock import Clock
 from orchestrator.errors import BudgetExceeded, OrchError, ProviderFailure, StepFailed
 from orchestrator.ids import is_synthetic, sha256, uuid7
+from orchestrator.money import NO_CAPS, Caps, Price
 from orchestrator.moves import (
     REPLAY_REASONS,
     Answer,
@@ -104,6 +105,7 @@ class Policy:
     cache_key: str | None
     unpriced: Literal["refuse", "allow"]
     capped: bool
+    caps: Caps = NO_CAPS
     visit: int = 1
     item: str | None = None
     background: bool = False
@@ -143,6 +145,7 @@ class Recorder(ToolRecorder, Protocol):
     """Where calls are written down; each method is one fenced transaction."""
 
     async def sent(self, call: SentCall) -> None: ...
+    async def again(self, call: SentCall) -> None: ...
     def created(self, call_id: str, response_id: str) -> None: ...
     async def adopted(self, event: Event) -> None: ...
     async def done(self, call: DoneCall, events: Sequence[Event]) -> None: ...
@@ -286,7 +289,13 @@ class Chain:
                 clock=self.clock,
                 admission=self._admission(sent, request),
                 begin=begin,
+                again=lambda: self.recorder.again(sent),
             )
+        except BudgetExceeded as exceeded:
+            if timer.started is None:  # it has not come to be sent; later, a further try may not be
+                raise
+            lost = DoneCall(sent.id, None, "failed", "error", reason=exceeded.code, seconds=timer.seconds())
+            raise ChainStopped(exceeded, lost) from exceeded
         except ProviderFailure as failure:
             if timer.started is None:  # it has not come to be sent
                 raise ChainStopped(failure, None) from failure
@@ -337,6 +346,7 @@ class Chain:
         tokens = self._estimate((*before, *move.items))
         traits = self.provider.traits
         wire = self.provider.wire(request)
+        price = self.prices.price(traits.name, request.model)
         return SentCall(
             id=uuid7(),
             thread_id=self.thread.id,
@@ -349,8 +359,10 @@ class Chain:
             provider=traits.name,
             model=request.model,
             estimate_tokens=tokens,
-            reserve_usd=self._reserve(tokens, request.max_output_tokens),
+            reserve_usd=self._reserve(price, tokens, request.max_output_tokens),
             ask=self.ask,
+            price=price,
+            caps=self.policy.caps,
         )
 
     def _estimate(self, items: tuple[Item, ...]) -> int:
@@ -360,14 +372,26 @@ class Chain:
         texts = (self.thread.prompt.system, tools, output, *map(item_text, items))
         return sum(estimate(text) for text in texts if text)
 
-    def _reserve(self, tokens: int, max_output: int) -> Decimal | None:
-        provider, model = self.provider.traits.name, self.policy.model
-        worst = self.prices.worst(provider, model, tokens, max_output)
-        if worst is None and self.policy.capped and self.policy.unpriced == "refuse":
+    def _reserve(self, price: Price | None, tokens: int, max_output: int) -> Decimal | None:
+        """The most the call may cost. Raises ChainStopped where that is not known, or is more than one call may."""
+        name, cap = f"{self.provider.traits.name}:{self.policy.model}", self.policy.caps.call
+        if price is None:
+            if self.policy.capped and self.policy.unpriced == "refuse":
+                raise ChainStopped(
+                    BudgetExceeded(
+                        f"the price of {name} is not known, so the cap cannot be kept; nothing was sent",
+                        hint=f'give its price under [prices."{self.policy.model}"] in the project file, '
+                        "or set budget.unpriced: allow",
+                    ),
+                    None,
+                )
+            return None
+        worst = price.worst(tokens, max_output)
+        if cap is not None and worst > cap:
             raise ChainStopped(
                 BudgetExceeded(
-                    f"the price of {provider}:{model} is not known, so the cap cannot be kept; nothing was sent",
-                    hint=f'give its price under [prices."{model}"] in the project file, or set budget.unpriced: allow',
+                    f"the call could cost up to ${worst:f}, and the cap for one call is ${cap:f}; nothing was sent",
+                    hint="read less, lower max_output_tokens, use a cheaper model, or raise per_call of the budget",
                 ),
                 None,
             )
@@ -410,8 +434,8 @@ class Chain:
 
     async def _weigh(self, sent: SentCall, request: Request, reply: Reply, seconds: float) -> Finished | None:
         usage = reply.usage
-        cost = self.prices.cost(sent.provider, sent.model, usage) if usage else None
-        if cost is not None and cost.usd > MOST_USD:
+        cost = sent.price.cost(usage) if usage and sent.price else None
+        if cost is not None and cost > MOST_USD:
             usage = cost = None
         done = DoneCall(
             call_id=sent.id,
@@ -420,8 +444,7 @@ class Chain:
             outcome="accepted",
             items=reply.items,
             usage=usage,
-            cost_usd=cost.usd if cost else None,
-            price=cost.source if cost else None,
+            cost_usd=cost,
             tries=reply.tries,
             seconds=seconds,
             first_text_seconds=self._first_text,

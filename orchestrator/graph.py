@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -233,6 +234,7 @@ class StepNode:
     stale_on: frozenset[ManifestKind] = frozenset(STALE_ON)
     for_each: ForEach | None = None
     gate: Gate | None = None
+    max_usd: Decimal | None = None
 
     @property
     def asks(self) -> bool:

@@ -13,6 +13,7 @@ import getpass
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,7 @@ from pydantic import Field, ValidationError
 from orchestrator.errors import ConfigError, Place
 from orchestrator.faults import explain_fault, nearest
 from orchestrator.project import Project, read_toml
-from orchestrator.spec import LimitSpec, PriceSpec, ProviderSpec, Strict
+from orchestrator.spec import LimitSpec, PriceSpec, ProjectBudgetSpec, ProviderSpec, Strict
 
 __all__ = [
     "MissingVariable",
@@ -57,6 +58,7 @@ class FileConfig(Strict):
     providers: dict[str, ProviderSpec] = Field(default_factory=dict)
     prices: dict[str, PriceSpec] = Field(default_factory=dict)
     limits: dict[str, LimitSpec] = Field(default_factory=dict)
+    budget: ProjectBudgetSpec = ProjectBudgetSpec()
     db: str | None = None
     user: str | None = None
     model: str | None = None
@@ -92,6 +94,7 @@ class Settings:
     user: str
     shown: tuple[tuple[str, Setting], ...] = ()
     limits: Mapping[str, LimitSpec] = field(default_factory=dict)
+    budget: ProjectBudgetSpec = field(default_factory=ProjectBudgetSpec)
 
     def get(self, name: str) -> str | None:
         """A variable of the environment or `.env`; empty counts as not set."""
@@ -132,8 +135,10 @@ def load_settings(project: Project | None, environ: Mapping[str, str], *, db: st
     providers = layers.providers(env, shown)
     for name in sorted({*KEY_VARIABLES, *(spec.api_key_env for spec in providers.values() if spec.api_key_env)}):
         shown.append((name, layers.secret(name)))
-    limits = layers.limits(shown)
-    return Settings(env, providers, layers.prices(), values["ORCH_DB"], values["ORCH_USER"], tuple(shown), limits)
+    limits, budget = layers.limits(shown), layers.budget(shown)
+    return Settings(
+        env, providers, layers.prices(), values["ORCH_DB"], values["ORCH_USER"], tuple(shown), limits, budget
+    )
 
 
 class _Layers:
@@ -202,6 +207,17 @@ class _Layers:
             said = ", ".join(f"{key} {value}" for key, value in spec.model_dump(exclude_none=True).items())
             shown.append((f'limits."{glob}"', Setting(said or None, origin)))
         return {glob: spec for glob, (spec, _) in found.items()}
+
+    def budget(self, shown: list[tuple[str, Setting]]) -> ProjectBudgetSpec:
+        """Of each cap the lowest: a project may spend less than its user allows, and not more."""
+        caps: dict[str, Decimal] = {}
+        for name in ProjectBudgetSpec.model_fields:
+            said = [(getattr(config.budget, name), origin) for origin, config in self.files]
+            known = [(cap, origin) for cap, origin in said if cap is not None]
+            if known:
+                caps[name], origin = min(known)
+                shown.append((f"budget.{name}", Setting(str(caps[name]), origin)))
+        return ProjectBudgetSpec(**caps)
 
 
 def _complete(name: str, merged: dict[str, Any], origins: Mapping[str, str], env: Mapping[str, str]) -> ProviderSpec:
@@ -336,7 +352,12 @@ def _refuse_keys(data: Mapping[str, Any], path: Path, shown: str) -> None:
 
 
 def _key_hint(loc: Sequence[str]) -> str:
-    tables: dict[str, type[Strict]] = {"providers": ProviderSpec, "prices": PriceSpec, "limits": LimitSpec}
+    tables: dict[str, type[Strict]] = {
+        "providers": ProviderSpec,
+        "prices": PriceSpec,
+        "limits": LimitSpec,
+        "budget": ProjectBudgetSpec,
+    }
     model = tables.get(loc[0], FileConfig) if len(loc) > 1 else FileConfig
     return nearest(loc[-1], list(model.model_fields))
 

@@ -151,13 +151,17 @@ class DefaultsSpec(Strict):
     call_timeout: Seconds = 600.0
     max_output_tokens: int | None = Field(default=None, gt=0)
     effort: Effort | None = None
+    max_usd: Decimal | None = Field(default=None, ge=0)
     stale_on: tuple[ManifestKind, ...] = STALE_ON
 
 
 class BudgetSpec(Strict):
-    """The run's cap. It reserves: a call whose worst case would pass it is not sent."""
+    """The run's cap, and caps of one call and of the runs of a session. They reserve: a call whose worst case would
+    pass one of them is not sent."""
 
     usd: Decimal = Field(ge=0)
+    per_call: Decimal | None = Field(default=None, ge=0)
+    per_session: Decimal | None = Field(default=None, ge=0)
     on_exceed: Literal["pause", "fail"] = "pause"
     unpriced: Literal["refuse", "allow"] = "refuse"
 
@@ -250,6 +254,7 @@ class StepSpec(Strict):
     reasks: int | None = Field(default=None, ge=0, le=20)
     timeout: Seconds | None = None
     call_timeout: Seconds | None = None
+    max_usd: Decimal | None = Field(default=None, ge=0)
     stale_on: tuple[ManifestKind, ...] | None = None
     when: str | None = None
     review: Literal["required"] | None = None
@@ -373,3 +378,11 @@ class LimitSpec(Strict):
     concurrency: int | None = Field(default=None, gt=0)
     requests_per_minute: int | None = Field(default=None, gt=0)
     tokens_per_minute: int | None = Field(default=None, gt=0)
+
+
+class ProjectBudgetSpec(Strict):
+    """`[budget]` of the project file or the user's: caps in USD over all pipelines, beside those of a pipeline."""
+
+    per_call: Decimal | None = Field(default=None, ge=0)
+    per_session: Decimal | None = Field(default=None, ge=0)
+    per_day: Decimal | None = Field(default=None, ge=0)

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from orchestrator.ids import digest_of_plain
+from orchestrator.money import NO_CAPS, Caps, Price
 from orchestrator.spec import Effort, ManifestKind, Sensitivity
 
 
@@ -433,7 +434,8 @@ class ThreadRecord:
 
 @dataclass(frozen=True, slots=True)
 class SentCall:
-    """Written before a request leaves. `items` are the thread's new items; `reserve` is charged until proven otherwise.
+    """Written before a request leaves. `items` are the thread's new items; `reserve` is charged until proven otherwise,
+    and `price` is what it will be charged by.
 
     `ask` says which question of a Python step the call belongs to (a hash); empty in a declarative step.
     """
@@ -451,6 +453,8 @@ class SentCall:
     estimate_tokens: int
     reserve_usd: Decimal | None = None
     ask: str = ""
+    price: Price | None = None
+    caps: Caps = NO_CAPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,7 +480,6 @@ class DoneCall:
     usage: Usage | None = None
     usage_estimated: bool = False
     cost_usd: Decimal | None = None
-    price: str | None = None
     tries: int = 1
     seconds: float = 0.0
     first_text_seconds: float | None = None

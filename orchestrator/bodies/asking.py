@@ -18,6 +18,7 @@ from orchestrator.errors import StepFailed, StoreError
 from orchestrator.facts import Dropped, check_facts
 from orchestrator.graph import Graph, Read, StepNode
 from orchestrator.ids import keyed_hash, synthetic_thread_id
+from orchestrator.money import Caps, least
 from orchestrator.moves import count_reasks
 from orchestrator.output import feedback, judge, run_checks, schema_faults
 from orchestrator.project import Project
@@ -307,6 +308,7 @@ def policy_of(walk: Walk) -> Policy:
     step, services = walk.step, walk.services
     assert step.model is not None
     scope = services.store.scope
+    caps = caps_of(walk)
     return Policy(
         model=step.model.model,
         step=step.name,
@@ -319,9 +321,21 @@ def policy_of(walk: Walk) -> Policy:
         deadline=services.clock.monotonic() + walk.seconds_left,
         cache_key=keyed_hash(services.store.secret_key(), scope.tenant, walk.run.session_id),
         unpriced=walk.run.unpriced,
-        capped=walk.run.cap_usd is not None,
+        capped=walk.run.cap_usd is not None or caps.any,
+        caps=caps,
         item=walk.dispatch.item,
         background=step.model.background,
+    )
+
+
+def caps_of(walk: Walk) -> Caps:
+    """What the pipeline, its step and the project allow, the lesser where several say something."""
+    of_run, of_project = walk.graph.spec.budget, walk.services.settings.budget
+    return Caps(
+        call=least(of_run.per_call if of_run else None, of_project.per_call),
+        step=walk.step.max_usd,
+        session=least(of_run.per_session if of_run else None, of_project.per_session),
+        day=of_project.per_day,
     )
 
 
@@ -406,6 +420,9 @@ class StoreRecorder:
         if not await self.store.claim(replace(self.claim, sent=call)):
             raise Fenced
         self.claim = None
+
+    async def again(self, call: SentCall) -> None:
+        await self.store.again(self.dispatch, call)
 
     def created(self, call_id: str, response_id: str) -> None:
         """Not awaited: it rides in the next commit, and nothing is lost if it never lands."""

@@ -388,7 +388,7 @@ def _digested(
             [[r.name, list(r.fields) if r.fields is not None else None, r.guard, *r.approvers] for r in step.reads],
             step.spec.for_each.model_dump(mode="json") if step.spec.for_each else None,
             list(step.parents),
-            [step.reasks, step.timeout, step.call_timeout],
+            [step.reasks, step.timeout, step.call_timeout, *([str(step.max_usd)] if step.max_usd is not None else [])],
             _policy(step.gate),
         ]
 

@@ -42,6 +42,7 @@ MODEL_KEYS: Final = (
     "structured",
     "reasks",
     "call_timeout",
+    "max_usd",
 )
 
 
@@ -105,6 +106,7 @@ class StepBuilding:
             when=when,
             stale_on=frozenset(defaults.stale_on if spec.stale_on is None else spec.stale_on),
             for_each=for_each,
+            max_usd=defaults.max_usd if spec.max_usd is None else spec.max_usd,
         )
 
     def _digest(self, checks: tuple[Check, ...], asks: bool) -> str:

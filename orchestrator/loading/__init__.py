@@ -9,15 +9,14 @@ checks of the graph still run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.errors import Diagnostic, Place
 from orchestrator.faults import nearest, shown
+from orchestrator.loading.amounts import amounts
 from orchestrator.loading.spec_reader import SpecReader
 from orchestrator.project import OutsideProject, Project
 from orchestrator.python.declarations import Declarations, kebab
@@ -56,7 +55,6 @@ __all__ = ["Loaded", "load_contract", "load_declared", "load_pipeline", "substit
 _TASK_KEYS: Final = frozenset({"template", "prompt", "python", "gate"})
 _NAMED: Final = frozenset({("steps",), ("inputs",), ("artifacts",), ("models",)})
 _WORD_LISTS: Final = ("needs", "stale_on")
-_AMOUNT: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _REFERENCES: Final = ("template", "python", "tools", "checks", "produces")
 _INPUT_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
@@ -239,7 +237,7 @@ class _PipelineLoader:
         part = self.reader.mapping(data[key], (key,), f"{key!r}") if key in data else None
         if part is None:
             return None
-        keys = self._lists(self.reader.keys(part, (key,), model, f"{key!r}"), (key,))
+        keys = amounts(self.reader, self._lists(self.reader.keys(part, (key,), model, f"{key!r}"), (key,)), (key,))
         return self.reader.model(model, keys, (key,), f"{key!r}")
 
     def _lists(self, keys: dict[str, Any], path: PathKey) -> dict[str, Any]:
@@ -254,15 +252,7 @@ class _PipelineLoader:
         if part is None:
             return None
         keys = self.reader.keys(part, ("budget",), BudgetSpec, "'budget'")
-        # From the text as written, so that no cent passes through a float.
-        usd = self.reader.raw.get(("budget", "usd"), keys.get("usd"))
-        if isinstance(usd, str) and _AMOUNT.fullmatch(usd):
-            keys["usd"] = Decimal(usd)
-        elif "usd" in keys:
-            given = shown(keys.pop("usd"), usd if isinstance(usd, str) else None)
-            message = f"'usd' must be an amount of dollars, not {given}"
-            self.reader.report("P103", message, self.reader.place("budget", "usd"), 'For example usd: "4.00".')
-            self.reader.drop(("budget", "usd"))
+        keys = amounts(self.reader, keys, ("budget",))
         return self.reader.model(BudgetSpec, keys, ("budget",), "'budget'")
 
     def _input(self, name: str, data: dict[str, Any], path: PathKey) -> InputSpec | None:
@@ -305,6 +295,7 @@ class _PipelineLoader:
         if "uses" in data:
             data = self._with_definition(name, data, path)
         keys = self._lists(_guards(reader, reader.keys(data, path, StepSpec, "a step"), path), path)
+        keys = amounts(reader, keys, path)
         if "reads" in keys:
             keys["reads"] = self._entries(keys["reads"], (*path, "reads"), self._read)
         if "checks" in keys:

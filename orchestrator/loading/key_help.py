@@ -94,12 +94,15 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "reasks": "How often a step is asked again where its answer breaks the contract or a check.",
     "timeout": "How long a step may run in all, resumes included and waits left out: 30s, 10m, 2h.",
     "call_timeout": "How long one request may take: 30s, 10m.",
+    "max_usd": "The most that each step may cost in a run, with all its items and attempts, in US dollars.",
     "max_output_tokens": "The most tokens an answer may take.",
     "effort": "How much a reasoning model thinks.",
     "stale_on": "What makes a result stale: any of read, label, contract, definition, template, code, tools, model.",
 }
 BUDGET: Final[Mapping[str, str]] = {
     "usd": "The cap in US dollars. A call whose worst case would pass it is not sent.",
+    "per_call": "The most that one call may cost in US dollars.",
+    "per_session": "The most that all runs of a session may cost in US dollars.",
     "on_exceed": "Whether a run at its cap pauses or fails.",
     "unpriced": "Whether a model whose price is not known may be called under a cap.",
 }
@@ -127,6 +130,7 @@ STEP: Final[Mapping[str, str]] = {
     "reasks": "How often the step is asked again where its answer breaks the contract or a check.",
     "timeout": "How long the step may run in all, resumes included and waits left out: 30s, 10m, 2h.",
     "call_timeout": "How long one request may take: 30s, 10m.",
+    "max_usd": "The most that the step may cost in a run, with all its items and attempts, in US dollars.",
     "stale_on": "What makes a result stale: any of read, label, contract, definition, template, code, tools, model.",
     "review": "required: a person approves what the step made before any other step reads it.",
     "ungated": "Why this output needs no gate, where the pipeline has some.",

@@ -8,21 +8,18 @@ cost exactly 0, and say why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from orchestrator.money import Counted, Price, Rates
 from orchestrator.spec import PriceSpec
-from orchestrator.values import Usage
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo
-
-MILLION: Final = Decimal(1_000_000)
-MARGIN: Final = Decimal("1.1")  # what an estimate of input tokens may be off by
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +28,6 @@ class Priced:
 
     usd: Decimal
     source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """USD per million tokens. `cached` and `cache_write` are never unknown here: they default to the input's rate."""
-
-    input: Decimal
-    cached: Decimal
-    cache_write: Decimal
-    output: Decimal
-
-    def cost(self, usage: Usage) -> Decimal:
-        """Exact: cached and written tokens are part of `input_tokens` and are priced once, at their own rate."""
-        plain = usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens
-        total = plain * self.input + usage.cached_tokens * self.cached
-        total += usage.cache_write_tokens * self.cache_write + usage.output_tokens * self.output
-        return total / MILLION
 
 
 class Prices:
@@ -63,24 +43,25 @@ class Prices:
         self._tables = dict(tables or {})
         self._base_urls = dict(base_urls or {})
 
-    def cost(self, provider: str, model: str, usage: Usage) -> Priced | None:
-        """What a call cost in USD. None = no price known for this model."""
+    def price(self, provider: str, model: str) -> Price | None:
+        """The rates of a model as they are now. None = not known."""
         glob = self._glob(provider, model)
         if glob is not None:
-            return Priced(_rates(self._tables[glob]).cost(usage), f'project file, prices."{glob}"')
+            return Price(f'project file, prices."{glob}"', _rates(self._tables[glob]))
         if provider == "scripted":
-            return Priced(Decimal(0), "scripted answers cost nothing")
+            return Price("scripted answers cost nothing", Rates(*[Decimal(0)] * 4))
         found = _packaged(provider, self._base_urls.get(provider, ""), model)
-        return None if found is None else Priced(_packaged_cost(found, usage), f"genai-prices, {found.id}")
+        return None if found is None else _packaged_price(found)
+
+    def cost(self, provider: str, model: str, usage: Counted) -> Priced | None:
+        """What a call cost in USD. None = no price known for this model."""
+        price = self.price(provider, model)
+        return None if price is None else Priced(price.cost(usage), price.source)
 
     def worst(self, provider: str, model: str, input_tokens: int, max_output: int) -> Decimal | None:
-        """The most a call may cost in USD (S31): the estimated input plus a tenth at the dearest rate of the dearest
-        tier (writing to the cache can cost more than plain input), and all of `max_output`. None = no price known."""
-        rates = self._dearest(provider, model)
-        if rates is None:
-            return None
-        dearest_input = input_tokens * MARGIN * max(rates.input, rates.cache_write)
-        return (dearest_input + max_output * rates.output) / MILLION
+        """The most a call may cost in USD (S31). None = no price known."""
+        price = self.price(provider, model)
+        return None if price is None else price.worst(input_tokens, max_output)
 
     def window(self, provider: str, model: str) -> int | None:
         """The context window in tokens. None = not known."""
@@ -91,15 +72,6 @@ class Prices:
             return None
         found = _packaged(provider, self._base_urls.get(provider, ""), model)
         return found.context_window if found else None
-
-    def _dearest(self, provider: str, model: str) -> Rates | None:
-        glob = self._glob(provider, model)
-        if glob is not None:
-            return _rates(self._tables[glob])
-        if provider == "scripted":
-            return Rates(Decimal(0), Decimal(0), Decimal(0), Decimal(0))
-        found = _packaged(provider, self._base_urls.get(provider, ""), model)
-        return None if found is None else _packaged_dearest(found)
 
     def _glob(self, provider: str, model: str) -> str | None:
         """The most specific (longest) matching glob; ties by declaration order."""
@@ -133,41 +105,30 @@ def _packaged(provider: str, base_url: str, model: str) -> ModelInfo | None:
     return None
 
 
-def _packaged_prices(model: ModelInfo) -> Any:
+def _packaged_price(model: ModelInfo) -> Price:
+    """A vendor's rates; what it does not list of cached and written tokens costs as plain input does."""
     from datetime import UTC, datetime
 
-    return model.get_prices(datetime.now(UTC))
+    listed: Any = model.get_prices(datetime.now(UTC))
+    parts = [getattr(listed, f"{name}_mtok", None) for name in ("input", "cache_read", "cache_write", "output")]
+    starts = sorted({tier.start for part in parts for tier in getattr(part, "tiers", ())})
+    rates = [_at(parts, start) for start in (0, *starts)]
+    return Price(f"genai-prices, {model.id}", rates[0], tuple(zip(starts, rates[1:], strict=True)))
 
 
-def _packaged_cost(model: ModelInfo, usage: Usage) -> Decimal:
-    from genai_prices import Usage as Counted
-
-    counted = Counted(
-        input_tokens=usage.input_tokens,
-        cache_read_tokens=usage.cached_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        output_tokens=usage.output_tokens,
-    )
-    total: Decimal = _packaged_prices(model).calc_price(counted)["total_price"]
-    return total
-
-
-def _packaged_dearest(model: ModelInfo) -> Rates:
-    prices = _packaged_prices(model)
-    plain = _dearest_tier(prices.input_mtok)
+def _at(parts: Sequence[Any], start: int) -> Rates:
+    """The rates of requests above so many tokens of input."""
+    plain, cached, written, output = (_tier(part, start) for part in parts)
+    plain = plain or Decimal(0)
     return Rates(
-        input=plain,
-        cached=_dearest_tier(prices.cache_read_mtok),
-        cache_write=max(plain, _dearest_tier(prices.cache_write_mtok)),
-        output=_dearest_tier(prices.output_mtok),
+        plain, plain if cached is None else cached, plain if written is None else written, output or Decimal(0)
     )
 
 
-def _dearest_tier(price: Any) -> Decimal:
-    """A flat price, or the highest of a base and its tiers; a price that is not listed is free."""
-    if price is None:
-        return Decimal(0)
-    if isinstance(price, Decimal):
+def _tier(price: Any, start: int) -> Decimal | None:
+    """A flat price, or that of the highest tier which has begun; None for one that is not listed."""
+    if price is None or isinstance(price, Decimal):
         return price
-    dearest: Decimal = max([price.base, *(tier.price for tier in price.tiers)])
-    return dearest
+    begun = [tier for tier in price.tiers if tier.start <= start]
+    found: Decimal = max(begun, key=lambda tier: tier.start).price if begun else price.base
+    return found

@@ -7,12 +7,11 @@ process whose step was taken over writes nothing at all, not even beside a check
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any, cast
 
-from orchestrator.errors import BudgetExceeded, UsageError
+from orchestrator.errors import UsageError
 from orchestrator.ids import uuid7
-from orchestrator.store import json_text, runs
+from orchestrator.store import budgets, json_text, runs
 from orchestrator.store.columns import to_pico
 from orchestrator.store.content import Bodies, put, refer
 from orchestrator.store.records import Fenced
@@ -48,13 +47,8 @@ _OWN_CALL = Sql("SELECT 1 FROM call WHERE id = :id AND attempt_id = :attempt AND
 _SENT = insert(
     "call",
     "id attempt_id thread_id seq source previous rung request_hash items ask provider model estimate_tokens"
-    " reserved_usd sent_at state",
+    " reserved_usd price sent_at state",
 )
-_RESERVE = Sql(
-    "UPDATE budget SET reserved_usd = reserved_usd + :reserve WHERE run_id = :run AND {scope}"
-    " AND (cap_usd IS NULL OR spent_usd + reserved_usd + :reserve <= cap_usd)"
-)
-_NUMBER = Sql("SELECT number FROM run WHERE id = :run AND {scope}")
 _CREATED = Sql("UPDATE call SET created_id = :response WHERE id = :call AND state = 'sent' AND {scope}")
 _DONE = Sql(
     """
@@ -62,16 +56,18 @@ UPDATE call SET state = :state, response_id = :response, outcome = :outcome, rea
     output_items = :output_items, tool_calls = :tool_calls, follow = :follow, answer = :answer,
     input_tokens = :input, cached_tokens = :cached, cache_write_tokens = :cache_write, output_tokens = :output,
     reasoning_tokens = :reasoning,
-    usage_estimated = :estimated, cost_usd = :cost, price = :price, tries = :tries, seconds = :seconds,
+    usage_estimated = :estimated, cost_usd = :cost, tries = :tries, seconds = :seconds,
     first_text_seconds = :first_text, done_at = :now
-WHERE id = :call AND attempt_id = :attempt AND state = 'sent' AND {scope} RETURNING reserved_usd
+WHERE id = :call AND attempt_id = :attempt AND state = 'sent' AND {scope}
+RETURNING reserved_usd, lost_usd, sent_at
 """
 )
-_CHARGE = Sql("UPDATE call SET charged_usd = :charge WHERE id = :call AND {scope}")
-_SETTLE = Sql(
-    "UPDATE budget SET reserved_usd = reserved_usd - :reserve, spent_usd = spent_usd + :charge"
-    " WHERE run_id = :run AND {scope}"
+_UNDER_WAY = Sql("SELECT sent_at FROM call WHERE id = :call AND attempt_id = :attempt AND state = 'sent' AND {scope}")
+_AGAIN = Sql(
+    "UPDATE call SET reserved_usd = reserved_usd + :reserve, lost_usd = lost_usd + :reserve"
+    " WHERE id = :call AND {scope}"
 )
+_CHARGE = Sql("UPDATE call SET charged_usd = :charge WHERE id = :call AND {scope}")
 _TOOL = insert(
     "tool_call",
     "id call_id tool_id name arguments state started_at",
@@ -167,10 +163,10 @@ def sent(tx: Tx, dispatch: Dispatch, call: SentCall) -> None:
 
 
 def write_sent(tx: Tx, dispatch: Dispatch, call: SentCall, opened: ThreadRecord | None = None) -> None:
-    """The call about to leave, its worst case reserved. Raises BudgetExceeded where the cap would be passed."""
+    """The call about to leave, its worst case reserved. Raises BudgetExceeded where a cap would be passed."""
     reserve = None if call.reserve_usd is None else to_pico(call.reserve_usd)
-    if reserve and not tx.run(_RESERVE, run=dispatch.run_id, reserve=reserve):
-        raise _over_cap(tx, dispatch.run_id, call)
+    if reserve:
+        budgets.reserve(tx, dispatch, call, reserve, tx.now)
     bodies = Bodies(tx)
     items = refer(call.items, bodies, opened.prompt.text if opened else None)
     bodies.write()
@@ -190,20 +186,21 @@ def write_sent(tx: Tx, dispatch: Dispatch, call: SentCall, opened: ThreadRecord 
         model=call.model,
         estimate_tokens=call.estimate_tokens,
         reserved_usd=reserve,
+        price=call.price.text() if call.price is not None else None,
         sent_at=tx.now,
         state="sent",
     )
 
 
-def _over_cap(tx: Tx, run_id: str, call: SentCall) -> BudgetExceeded:
-    money = runs.budget(tx, run_id)
-    number = tx.all(_NUMBER, run=run_id)[0][0]
-    held = f" and ${money.reserved_usd:f} is held for calls in flight" if money.reserved_usd else ""
-    return BudgetExceeded(
-        f"the next call could cost up to ${call.reserve_usd:f}; ${money.spent_usd:f} is spent{held},"
-        f" and the cap is ${money.cap_usd or Decimal(0):f}; nothing was sent",
-        hint=f"raise the cap and go on: orch resume {number} --cap USD",
-    )
+def again(tx: Tx, dispatch: Dispatch, call: SentCall) -> None:
+    """A further try of a call, the one before perhaps billed: that is reserved beside this one. Raises BudgetExceeded
+    where a cap would be passed."""
+    fence(tx, dispatch)
+    reserve = to_pico(call.reserve_usd) if call.reserve_usd else 0
+    row = tx.one(_UNDER_WAY, call=call.id, attempt=dispatch.attempt_id) if reserve else None
+    if row is not None:
+        budgets.reserve(tx, dispatch, call, reserve, row[0])
+        tx.run(_AGAIN, call=call.id, reserve=reserve)
 
 
 def created(tx: Tx, call_id: str, response_id: str) -> None:
@@ -231,12 +228,15 @@ def write_done(tx: Tx, dispatch: Dispatch, call: DoneCall) -> None:
     row = tx.one(_DONE, call=call.call_id, attempt=dispatch.attempt_id, now=tx.now, **values)
     if row is None:
         return
-    reserve = row[0] or 0
-    charge = values["cost"] if values["cost"] is not None else (reserve if call.usage is None else 0)
+    reserved, lost, sent_at = row
+    reserve = reserved or 0
+    # What the tries before the last may have cost stays charged as it was reserved; of the last one we may know more.
+    last = values["cost"] if values["cost"] is not None else (reserve - lost if call.usage is None else 0)
+    charge = last + lost
     if charge:
         tx.run(_CHARGE, call=call.call_id, charge=charge)
     if charge or reserve:
-        tx.run(_SETTLE, run=dispatch.run_id, reserve=reserve, charge=charge)
+        budgets.settle(tx, dispatch, reserve, charge, sent_at)
 
 
 def _done_values(call: DoneCall, bodies: Bodies) -> dict[str, Any]:
@@ -253,7 +253,6 @@ def _done_values(call: DoneCall, bodies: Bodies) -> dict[str, Any]:
         **_usage_values(usage),
         "estimated": int(call.usage_estimated),
         "cost": None if call.cost_usd is None else to_pico(call.cost_usd),
-        "price": call.price,
         "tries": call.tries,
         "seconds": call.seconds,
         "first_text": call.first_text_seconds,

@@ -12,6 +12,7 @@ from typing import Any, cast
 from sqlmodel import col
 
 from orchestrator.errors import UsageError
+from orchestrator.money import Price
 from orchestrator.store import content, json_text
 from orchestrator.store import tables as t
 from orchestrator.store.listings import Reading, attempt_row
@@ -183,6 +184,7 @@ def _call(row: t.Call, bodies: Mapping[str, bytes], opening: Sequence[str]) -> C
         estimate_tokens=row.estimate_tokens,
         reserve_usd=row.reserved_usd,
         ask=row.ask,
+        price=Price.read(row.price) if row.price else None,
     )
     done = None if row.state == "sent" else _done(row, bodies)
     return CallRow(sent, done, row.response_id or row.created_id)
@@ -205,7 +207,6 @@ def _done(row: t.Call, bodies: Mapping[str, bytes]) -> DoneCall:
         usage=_usage(row),
         usage_estimated=bool(row.usage_estimated),
         cost_usd=row.cost_usd,
-        price=row.price,
         tries=row.tries,
         seconds=row.seconds,
         first_text_seconds=row.first_text_seconds,

@@ -280,6 +280,11 @@ class Store:
         """Record a call that is about to leave, its worst case reserved. Raises Fenced, BudgetExceeded."""
         await self._write("sent", partial(calls.sent, dispatch=dispatch, call=call))
 
+    async def again(self, dispatch: Dispatch, call: SentCall) -> None:
+        """Hold the worst case of a further try beside that of the one before, which may have been billed. Raises
+        Fenced, BudgetExceeded."""
+        await self._write("again", partial(calls.again, dispatch=dispatch, call=call))
+
     async def created(self, call_id: str, response_id: str) -> None:
         """Note the response id seen first in the stream. Returns at once; it rides on the next commit."""
         self._writer.write_later("created", partial(calls.created, call_id=call_id, response_id=response_id))

@@ -7,6 +7,7 @@ scope and hash; every other table refers to them by hash. Order is a counter of 
     subject ── session ── message
        │          └── run ── budget, event
        │               └── step ── attempt ── read, effect, thread ── block, call ── tool_call
+       ├── spending
        └── content ← artifact (by hash; `step.head_id` says which version is current)
 
 A row below a run says whose it is by its parent alone, and has no more indexes than its lookups need: each index is a
@@ -409,8 +410,10 @@ class Call(Scoped, table=True):
     """One request to a provider, written twice: before it leaves and after its reply.
 
     `created_id` is the response id seen first in the stream; `reserved_usd` is held against the cap until the reply,
-    then `charged_usd` is what the cap lost, known (`cost_usd`) or not. Items are lists of references to content. `ask`
-    says which question of a Python step a call belongs to, `answer` is the value that question was answered with (S11).
+    then `charged_usd` is what the cap lost, known (`cost_usd`) or not; `lost_usd` of it is for tries that failed and
+    may have been billed. `price` is what was known of it when the call left. Items are lists of references to content.
+    `ask` says which question of a Python step a call belongs to, `answer` is the value that question was answered with
+    (S11).
     """
 
     __tablename__ = "call"
@@ -435,6 +438,7 @@ class Call(Scoped, table=True):
     model: str = _text()
     estimate_tokens: int = _count()
     reserved_usd: Decimal | None = Field(default=None, sa_type=Usd)
+    lost_usd: Decimal = _column(Usd, 0)
     sent_at: datetime = Field(sa_type=UtcTime)
     state: str = _text("sent")
     created_id: str | None = _text(None)
@@ -525,5 +529,19 @@ class Budget(Scoped, table=True):
 
     run_id: str = _key()
     cap_usd: Decimal | None = Field(default=None, sa_type=Usd)
+    spent_usd: Decimal = _column(Usd, 0)
+    reserved_usd: Decimal = _column(Usd, 0)
+
+
+class Spending(Scoped, table=True):
+    """What a scope has spent on a UTC day, and holds for calls in flight (S31)."""
+
+    __tablename__ = "spending"
+    __table_args__ = _owned(lean=True)
+
+    tenant: str = _key()
+    account: str = _key()
+    subject: str = _key()
+    day: str = _key()
     spent_usd: Decimal = _column(Usd, 0)
     reserved_usd: Decimal = _column(Usd, 0)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import BudgetExceeded, UsageError
+from orchestrator.money import Price, Rates
 from orchestrator.store import Store
 from orchestrator.store.records import Fenced
 from orchestrator.values import (
@@ -137,13 +138,16 @@ def test_S25_items_come_back_byte_for_byte(tmp_path: Path) -> None:
             tool_calls=(ToolCall("call_1", "rate", '{"of":"ü"}'),),
             follow=(TextItem(("again, ", "please")),),
             reason="asks a tool",
-            price="ours, 2026-01",
             tries=2,
             seconds=1.25,
             usage_estimated=True,
         )
         await store.done(dispatch, answer)
-        second = sent(opening.id, 2, *items, previous="resp_1", source="TOOL_RESULT", rung="replay")
+        dear, plain = Rates(*map(Decimal, ("4", "0.4", "5", "15"))), Rates(*map(Decimal, ("2", "0.20", "2.5", "1E+1")))
+        second = replace(
+            sent(opening.id, 2, *items, previous="resp_1", source="TOOL_RESULT", rung="replay"),
+            price=Price('ours, "2026"', plain, ((272_000, dear),)),
+        )
         await store.sent(dispatch, second)
         (seen,) = (await store.journal(dispatch.attempt_id)).threads
         assert seen.calls[1].sent == second

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.outcome import exit_code
-from orchestrator.errors import BudgetExceeded
+from orchestrator.errors import BudgetExceeded, OrchError
 from orchestrator.plan import plan_new
 from orchestrator.providers.base import Listener, no_listener
 from orchestrator.providers.scripted import ScriptedProvider
@@ -222,7 +223,7 @@ def test_S31_a_price_that_no_call_can_have_is_not_believed(tmp_path: Path, given
 
 
 def test_a_call_that_may_have_been_billed_is_charged_in_full_and_one_that_was_refused_is_free(tmp_path: Path) -> None:
-    """S31: a timed-out try may be billed; a refusal is not."""
+    """S31: a timed-out try may be billed, each of the five; a refusal is not."""
     broken = [{"error": "connection", "retry_after": 0}] * 5
     lost = house(tmp_path / "lost", {"price": broken, "letter": LETTER})
     seen = run(lost)
@@ -364,3 +365,158 @@ def test_S31_a_plan_foretells_what_the_cap_will_hold(tmp_path: Path) -> None:
         assert step.cost_high_usd > 3 * REPLY
         assert step.cost_high_usd >= reserved
     assert planned.cost_high_usd == sum(step.cost_high_usd for step in planned.steps)
+
+
+# --- tries that failed ------------------------------------------------------------------------------------------------
+
+
+def worst(seen: Seen, step: str = "price") -> Decimal:
+    """What one try of the step's first call could cost: the estimate and a tenth at $2, and a full reply at $10."""
+    tokens = seen.calls(step)[0].sent.estimate_tokens
+    return (tokens * Decimal("1.1") * 2 + 1000 * 10) / 1_000_000
+
+
+def test_S31_tries_that_may_have_been_billed_are_charged_beside_the_one_that_succeeded(tmp_path: Path) -> None:
+    lost = {"error": "connection", "retry_after": 0}
+    limited = {"error": "rate_limit", "retry_after": 0}
+    there = house(tmp_path, {"price": [lost, limited, lost, answer(24, given=100, out=100)], "letter": LETTER})
+    seen = run(there)
+    assert seen.steps["price"].cost_usd == Decimal("0.0012")  # what the reply cost
+    assert budget(there).spent_usd == Decimal("0.0012") + 2 * worst(seen) + Decimal("0.0003")
+    assert budget(there).reserved_usd == 0
+    assert seen.calls("price")[0].sent.reserve_usd == 3 * worst(seen)
+
+
+def test_S31_a_further_try_that_the_cap_does_not_hold_is_not_made(tmp_path: Path) -> None:
+    """The cap holds two tries; the third could not be paid for if the first two are billed."""
+    broken = [{"error": "connection", "retry_after": 0}] * 5
+    there = house(tmp_path, {"price": broken, "letter": LETTER}, budget="{usd: 0.025}")
+    seen = run(there)
+    assert len(there.requests()) == 2
+    assert seen.status == "paused"
+    assert seen.row.error is not None
+    assert "nothing was sent" in seen.row.error.message
+    assert budget(there) == BudgetRow(Decimal("0.025"), 2 * worst(seen), Decimal(0))
+    there.provider = ScriptedProvider({"price": [answer(24, given=100, out=100)], "letter": LETTER}, name="acme")
+    seen = asyncio.run(there.resume(cap_usd=Decimal(1)))
+    assert seen.status == "succeeded"
+    assert budget(there).spent_usd == 2 * worst(seen) + Decimal("0.0015")
+
+
+# --- the price --------------------------------------------------------------------------------------------------------
+
+
+def test_S31_a_call_is_charged_by_the_price_that_was_known_when_it_left_and_keeps_it(tmp_path: Path) -> None:
+    """The price list changes while the model thinks."""
+    there = house(tmp_path, {})
+
+    def dearer(request: Request, items: Any) -> Any:
+        there.write("orchestrator.toml", PRICES.replace("2.00", "9.00"))
+        return {"json": {"cost": 24}, "usage": usage(given=1000)} if request.step == "price" else LETTER[0]
+
+    there.provider = ScriptedProvider(dearer, name="acme")
+    seen = run(there)
+    price = seen.calls("price")[0].sent.price
+    assert price is not None
+    assert price.source == 'project file, prices."priced"'
+    assert [price.rates.input, price.rates.cached, price.rates.output] == [Decimal(2), Decimal("0.2"), Decimal(10)]
+    assert costs(seen, "price") == [Decimal("0.002")]
+
+
+# --- the other caps ---------------------------------------------------------------------------------------------------
+
+TWO = {"price": [answer(24, given=100, out=100)], "letter": LETTER}
+
+
+def test_S31_a_call_that_may_cost_more_than_one_call_may_is_not_sent(tmp_path: Path) -> None:
+    there = house(tmp_path, TWO, budget="{usd: 4, per_call: 0.01}")
+    seen = run(there)
+    assert there.requests() == []
+    assert seen.status == "paused"
+    assert seen.row.error is not None
+    assert "the cap for one call is $0.01" in seen.row.error.message
+    assert budget(there) == BudgetRow(Decimal(4), Decimal(0), Decimal(0))
+
+
+def test_S31_a_steps_cap_counts_all_its_items_and_attempts_and_no_other_step(tmp_path: Path) -> None:
+    steps = STEPS.replace('cost?"}', 'cost?", max_usd: "0.0125"}', 1)
+    tries = [answer("dear", given=1000, out=100), answer(24, given=1100, out=10)]
+    there = house(tmp_path, {"price": tries, "letter": LETTER}, steps=steps)
+    seen = run(there)
+    assert [request.step for request in there.requests()] == ["price"]  # $0.003 are spent, and a re-ask may cost a cent
+    assert seen.row.error is not None
+    assert "the cap for step price is $0.0125" in seen.row.error.message
+    assert "max_usd" in (seen.row.error.hint or "")
+    there.write("walk.yaml", there.pipeline.replace("0.0125", "0.02"))
+    seen = asyncio.run(there.resume())
+    assert seen.status == "succeeded"
+    assert [request.step for request in there.requests()] == ["price", "price", "letter"]
+
+
+def test_S31_the_cap_of_a_session_counts_all_its_runs(tmp_path: Path) -> None:
+    """A call may cost a little over a cent; a run spends $0.0015, which leaves too little for the next one's first."""
+    there = house(
+        tmp_path, {**TWO, "price": TWO["price"] * 3, "letter": LETTER * 3}, budget="{usd: 1, per_session: 0.0119}"
+    )
+    assert run(there, session="ana").status == "succeeded"
+    there.provider = ScriptedProvider(TWO, name="acme")
+    seen = run(there, session="ana")
+    assert seen.status == "paused"
+    assert seen.row.error is not None
+    assert "$0.0015 is spent, and the cap for session ana is $0.0119" in seen.row.error.message
+    there.provider = ScriptedProvider(TWO, name="acme")
+    assert run(there, session="ben").status == "succeeded"
+
+
+def test_S31_a_day_is_the_utc_day_of_sending_and_counts_all_runs_also_those_before_the_cap(tmp_path: Path) -> None:
+    there = house(tmp_path, TWO)
+    run(there)
+    there.write("orchestrator.toml", PRICES + '[budget]\nper_day = "0.0119"\n')
+    there.provider = ScriptedProvider(TWO, name="acme")
+    seen = run(there)
+    assert there.requests() == []
+    assert seen.row.error is not None
+    assert "$0.0015 is spent, and the cap for the day" in seen.row.error.message
+    assert "tomorrow" in (seen.row.error.hint or "")
+    seen = asyncio.run(there.resume(after=timedelta(days=1)))
+    assert seen.status == "succeeded"
+
+
+def test_S31_of_the_caps_of_user_project_and_pipeline_the_lowest_holds(tmp_path: Path) -> None:
+    there = house(tmp_path, TWO, budget="{usd: 4, per_call: 3}")
+    there.write("orchestrator.toml", PRICES + '[budget]\nper_call = "2"\n')
+    there.write(".config/orchestrator/config.toml", '[budget]\nper_call = "0.005"\nper_day = "7"\n')
+    _, settings, _ = there.opened()
+    assert (settings.budget.per_call, settings.budget.per_day) == (Decimal("0.005"), Decimal(7))
+    assert run(there).status == "paused"
+
+
+def test_S31_fifty_workers_against_one_day_never_hold_more_than_its_cap(tmp_path: Path) -> None:
+    """Five runs at once of ten steps each, all in flight together: the day holds three calls."""
+    steps = "".join(f'  s{n}: {{reads: [order], produces: note, prompt: "Say it."}}\n' for n in range(10))
+    provider = Gathering(lambda request, items: {"text": "said", "usage": usage(given=100, out=1000)}, name="acme")
+    there = house(tmp_path, provider, steps=steps)
+    there.write("orchestrator.toml", PRICES + '[budget]\nper_day = "0.035"\n')
+
+    async def five() -> list[Seen]:
+        await there.run({"order": "nothing"})  # the tables are made, and three calls are paid
+        return await asyncio.gather(*(there.run({"order": "two lamps"}) for _ in range(5)))
+
+    there.write("orchestrator.toml", PRICES + '[budget]\nper_day = "0.035"\n')
+    runs = asyncio.run(five())
+    assert len(there.requests()) == 3
+    assert provider.most <= 3
+    assert {seen.status for seen in runs} == {"paused"}
+
+
+@pytest.mark.parametrize(
+    ("budget_", "what"),
+    [
+        ("{usd: 4, per_call: lots}", "per_call"),
+        ("{usd: 4, per_day: 3}", "per_day"),
+        ("{usd: 4, per_session: -1}", "per_session"),
+    ],
+)
+def test_a_cap_that_is_no_amount_or_stands_in_the_wrong_place_is_named(tmp_path: Path, budget_: str, what: str) -> None:
+    with pytest.raises(OrchError, match=what):
+        house(tmp_path, TWO, budget=budget_).graph()

@@ -191,6 +191,23 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_table(
+        "spending",
+        sa.Column("tenant", TEXT, nullable=False),
+        sa.Column("account", TEXT, nullable=False),
+        sa.Column("subject", TEXT, nullable=False),
+        sa.Column("day", TEXT, nullable=False),
+        sa.Column("spent_usd", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("reserved_usd", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject"],
+            ["subject.tenant", "subject.account", "subject.subject"],
+            name=op.f("fk_spending_tenant_account_subject"),
+            ondelete="RESTRICT",
+        ),
+        sa.PrimaryKeyConstraint("tenant", "account", "subject", "day", name=op.f("pk_spending")),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
         "event",
         sa.Column("tenant", TEXT, server_default="-", nullable=False),
         sa.Column("account", TEXT, server_default="-", nullable=False),
@@ -444,6 +461,7 @@ def upgrade() -> None:
         sa.Column("model", TEXT, nullable=False),
         sa.Column("estimate_tokens", sa.BigInteger(), nullable=False),
         sa.Column("reserved_usd", sa.BigInteger(), nullable=True),
+        sa.Column("lost_usd", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("sent_at", sa.BigInteger(), nullable=False),
         sa.Column("state", TEXT, server_default=sa.text("'sent'"), nullable=False),
         sa.Column("created_id", TEXT, nullable=True),
@@ -579,6 +597,7 @@ def downgrade() -> None:
 
     op.drop_table("message")
     op.drop_table("event")
+    op.drop_table("spending")
     op.drop_table("budget")
     op.drop_table("artifact")
     op.drop_table("run")
