@@ -128,7 +128,7 @@ async def _heads(
     """The versions the samples see: of what is read, those the run's version was made from; of what the pipeline reads
     only since, and of the customer's other inputs, the current ones."""
     found: dict[str, ArtifactVersion] = {}
-    for read in graph.steps[step].reads:
+    for read in graph.steps[step].takes:
         row = rows.get(read.name)
         head = row.head if row is not None else None
         if read.name in made.reads and (head is None or made.reads[read.name] != head.id):

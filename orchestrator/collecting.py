@@ -7,6 +7,7 @@ does not matter who entered it before, or what was edited in between.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,7 +17,7 @@ from orchestrator.errors import BudgetExceeded, StepFailed
 from orchestrator.fan_out import INDEX, Entries, Entry, collector, expand, index_of, item_heads, joined
 from orchestrator.graph import StepNode
 from orchestrator.ids import sha256
-from orchestrator.spec import SENSITIVITY_RANK
+from orchestrator.spec import MISSING, SENSITIVITY_RANK
 from orchestrator.staleness import holds
 from orchestrator.store.records import Claim, Fenced, NewItem
 from orchestrator.thread import manifest
@@ -71,7 +72,7 @@ async def collect(walk: Walk) -> tuple[Dispatch, ...] | Collected:
         return expanded.ready
     over = f"{found.left} more entries were left out: at_most is {_at_most(step)}"
     notes = (over,) if found.left else ()
-    made = _gathered(step, await store.items(walk.run.id, step.name), snapshot.head, notes)
+    made = _gathered(step, await store.items(walk.run.id, step.name), snapshot.head, notes, _lost(step, snapshot))
     head = snapshot.head
     if head is not None and head.sha256 == sha256(made.artifact.body) and holds(seen.step, snapshot.accepted, now):
         # What was read is on record already: it is written once more, not twice.
@@ -92,8 +93,25 @@ async def _entries(walk: Walk, snapshot: Snapshot) -> Entries:
         whole = snapshot.artifacts.get(for_each.source)  # there is none where the step that makes it was skipped
         return expand(step, for_each.whole.load(whole.body)) if whole is not None else Entries(())
     bodies = await walk.services.store.entries(walk.run.id, for_each.same)
-    keys = snapshot.items.get(for_each.same, {})
-    return joined(step, [Entry(key, bodies[key]) for key in sorted(keys) if key in bodies])
+    made = [snapshot.items.get(name, {}) for name in _joined_with(step)]
+    return joined(step, [Entry(key, bodies[key]) for key in sorted(bodies) if all(key in keys for keys in made)])
+
+
+def _joined_with(step: StepNode) -> tuple[str, ...]:
+    """The steps whose items its own need: that with the same entries, and those of which each reads its sibling."""
+    same = step.for_each.same if step.for_each is not None else None
+    read = [read.name for read in step.reads if read.takes == "sibling" and read.default is MISSING]
+    return tuple(dict.fromkeys([*([same] if same else []), *read]))
+
+
+def _lost(step: StepNode, snapshot: Snapshot) -> dict[str, str]:
+    """Why entries are missing that a step it is joined with could not do: whoever reads on is told of them too."""
+    found: dict[str, str] = {}
+    for name in _joined_with(step):
+        index = snapshot.artifacts.get(name)
+        if index is not None:
+            found |= json.loads(index.body)["missing"]
+    return found
 
 
 def _is_stale(step: StepNode, entry: Entry, row: StepRow | None, versions: Mapping[str, ArtifactVersion]) -> bool:
@@ -107,14 +125,18 @@ def _is_stale(step: StepNode, entry: Entry, row: StepRow | None, versions: Mappi
 
 
 def _gathered(
-    step: StepNode, rows: Sequence[StepRow], head: ArtifactVersion | None, notes: tuple[str, ...]
+    step: StepNode,
+    rows: Sequence[StepRow],
+    head: ArtifactVersion | None,
+    notes: tuple[str, ...],
+    lost: Mapping[str, str],
 ) -> Collected:
     present = [row for row in rows if not row.retired]
     there = [row for row in present if row.head is not None and row.status == "succeeded"]
     failed = [row for row in present if row.head is None or row.status != "succeeded"]
     _check_enough(step, there, failed)
     missing = {str(row.item): row.error.message if row.error else row.status for row in failed}
-    body = index_of([str(row.item) for row in there], missing)
+    body = index_of([str(row.item) for row in there], {**lost, **missing})
     levels = [row.head.sensitivity for row in there if row.head]
     artifact = NewArtifact(
         contract=INDEX.name,

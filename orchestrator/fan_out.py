@@ -186,6 +186,9 @@ def collector(step: StepNode) -> StepNode:
     taken: dict[str, Read] = {}
     for read in (_collected(read, for_each) for read in step.reads):
         taken[read.name] = _merged(taken[read.name], read) if read.name in taken else read
+    if for_each.same is not None and for_each.same not in taken:
+        # Its keys are those of the other, also where an item takes nothing of the other's value.
+        taken[for_each.same] = Read(for_each.same, "step", INDEX, (), None, for_each.place, takes="each")
     said = [for_each.list_name, list(for_each.key), for_each.where.text if for_each.where else None, for_each.same]
     bounds = [for_each.at_most, for_each.over, for_each.on_error]
     made = digest([step.digest, said, bounds])
@@ -215,7 +218,7 @@ def item_heads(
     `entry` is the entry's hash; `versions` are all there are, those of items under `step/key`.
     """
     heads = dict(versions) if any(read.takes == "each" for read in step.reads) else {}
-    for read in step.reads:
+    for read in step.takes:
         found = versions.get(f"{read.name}/{key}" if read.takes == "sibling" else read.source)
         if found is not None and read.kind == "entry":
             heads[read.name] = replace(found, sha256=entry, field_hashes={})

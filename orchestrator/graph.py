@@ -121,6 +121,9 @@ class Read:
     A read of a step with `for_each` takes `each` of its items, or in a step joined with it the `sibling` under the same
     key; `entry` is the entry of a list that an item is made for: it is called by its own name, and `of` is the step or
     input that holds the list. `approvers` are the gates that must have approved the very version that is read.
+
+    `alias` is what the step itself calls it, where that is another name than the run's: in a pipeline that is used as a
+    step. `given` says that the step reads it as an input of its pipeline, `scalar` that this is of a one-line type.
     """
 
     name: str
@@ -133,6 +136,14 @@ class Read:
     takes: Literal["one", "each", "sibling"] = "one"
     of: str = ""
     approvers: tuple[str, ...] = ()
+    alias: str = ""
+    given: bool = False
+    scalar: bool = False
+
+    @property
+    def called(self) -> str:
+        """Its name in the step's own words: in templates, in expressions, as a keyword of functions."""
+        return self.alias or self.name
 
     @property
     def source(self) -> str:
@@ -197,6 +208,16 @@ class ForEach:
 
 
 @dataclass(frozen=True, slots=True)
+class Hand:
+    """What a step does that gives a used pipeline something of the one that uses it: the value it reads, or the one at
+    `path` in it; else the fixed `value`; else, for a pipeline with a `when`, whether that holds."""
+
+    path: tuple[str, ...] = ()
+    value: Any = MISSING
+    condition: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StepNode:
     """One step, complete: nothing about it needs looking up any more. `order` is its topological position.
 
@@ -204,9 +225,13 @@ class StepNode:
     template, contract, code and model as separate entries of the manifest. `templates` are those that a Python body
     names in its text, by name; `questions` is how often that text asks, at least once. `stale_on` are the entries of
     its manifest that make it stale when they change. `gate` is what a step of kind gate asks a person; its reads are
-    what it shows.
+    what it shows. `system` are its pipeline's instructions.
 
     With `for_each` it is what each item is made by: contract, reads and task are an item's.
+
+    A step of a pipeline that is used as a step has its own name there as `alias`. `only_if` are reads of conditions:
+    it is done where all of them are true, and does not see them otherwise. `hand` is there for what such a pipeline is
+    given: its value keeps the guards of what it is taken from.
     """
 
     name: str
@@ -235,6 +260,20 @@ class StepNode:
     for_each: ForEach | None = None
     gate: Gate | None = None
     max_usd: Decimal | None = None
+    system: str = ""
+    alias: str = ""
+    only_if: tuple[Read, ...] = ()
+    hand: Hand | None = None
+
+    @property
+    def called(self) -> str:
+        """Its name in its own pipeline."""
+        return self.alias or self.name
+
+    @property
+    def takes(self) -> tuple[Read, ...]:
+        """All that it is made from: what it reads, and the conditions it waits for."""
+        return (*self.reads, *self.only_if)
 
     @property
     def asks(self) -> bool:
@@ -245,7 +284,10 @@ class StepNode:
 @dataclass(frozen=True, slots=True)
 class Graph:
     """A pipeline ready to run. `steps` is in topological order, ties by declaration; `children` is the reverse of
-    `parents`; `rank` orders sources in the frame: inputs first, then steps."""
+    `parents`; `rank` orders sources in the frame: inputs first, then steps.
+
+    `groups` are the steps that stand for a used pipeline, by the step that uses it; `targets` names the one whose value
+    is that step's, where there is one."""
 
     name: str
     spec: PipelineSpec
@@ -257,6 +299,12 @@ class Graph:
     outputs: tuple[str, ...]
     digest: str
     warnings: tuple[Diagnostic, ...] = ()
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    targets: Mapping[str, str] = field(default_factory=dict)
+
+    def target(self, name: str) -> str:
+        """The step that a name stands for: of a used pipeline that with its value, else the name itself."""
+        return self.targets.get(name, name)
 
 
 # --- specs → graph ----------------------------------------------------------------------------------------------------
@@ -302,7 +350,7 @@ def downstream(graph: Graph, names: Iterable[str]) -> frozenset[str]:
     """Every step below the given steps and inputs, by reads and needs. The given ones only if below another."""
     wanted = set(names)
     waiting = [child for name in wanted for child in graph.children.get(name, ())]
-    waiting += [step.name for step in graph.steps.values() if any(r.source in wanted for r in step.reads)]
+    waiting += [step.name for step in graph.steps.values() if any(r.source in wanted for r in step.takes)]
     below: set[str] = set()
     while waiting:
         name = waiting.pop()

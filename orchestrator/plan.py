@@ -363,7 +363,7 @@ async def render_step(
         provider_name=provider.traits.name,
         window=services.prices.window(step.model.provider, step.model.model),
     )
-    prompt = await compose_off_loop(graph, step, context, snapshot)
+    prompt = await compose_off_loop(step, context, snapshot)
     request = Request(
         model=step.model.model,
         thread=synthetic_thread_id("render"),

@@ -34,11 +34,11 @@ def _values(step: StepNode, snapshot: Snapshot, value: Callable[[Contract, bytes
         found = snapshot.artifacts.get(read.name)
         if found is not None and read.takes == "each":
             items = sorted(snapshot.items.get(read.name, {}).items())
-            values[variable(read.name)] = {key: _fitting(step, read, artifact, value) for key, artifact in items}
+            values[variable(read.called)] = {key: _fitting(step, read, artifact, value) for key, artifact in items}
         elif found is not None:
-            values[variable(read.name)] = _fitting(step, read, found, value)
+            values[variable(read.called)] = _fitting(step, read, found, value)
         elif read.default is not MISSING:
-            values[variable(read.name)] = read.default
+            values[variable(read.called)] = read.default
     return values
 
 

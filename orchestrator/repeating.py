@@ -57,7 +57,7 @@ def feedback(step: StepNode, value: Any, snapshot: Snapshot) -> str:
 def names_of(step: StepNode, value: Any, snapshot: Snapshot) -> Mapping[str, Any]:
     """What the names of a rule stand for: reads, then the output under its own name, then its fields."""
     fields = {variable(name): field for name, field in value.items()} if isinstance(value, Mapping) else {}
-    return {**read_data(step, snapshot), variable(step.name): value, **fields}
+    return {**read_data(step, snapshot), variable(step.called): value, **fields}
 
 
 def _why(until: Expression, names: Mapping[str, Any]) -> str:

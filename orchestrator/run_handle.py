@@ -172,10 +172,11 @@ class Run:
         Raises StepFailed where there is none, with what stopped the step or the run.
         """
         outcome = self._outcome()
-        found = outcome.artifacts.get(source.name)
+        name = outcome.graph.target(source.name)
+        found = outcome.artifacts.get(name)
         if found is None:
-            raise _missing(outcome, source.name)
-        node = outcome.graph.steps.get(source.name) or outcome.graph.inputs[source.name]
+            raise _missing(outcome, name)
+        node = outcome.graph.steps.get(name) or outcome.graph.inputs[name]
         kind = source.value_type()
         text = isinstance(kind, type) and issubclass(kind, str)
 
@@ -186,7 +187,7 @@ class Run:
         if getattr(node, "for_each", None) is None:
             typed: R = value(found)
             return typed
-        items: Any = {key: value(outcome.artifacts[f"{source.name}/{key}"]) for key in found.version.field_hashes}
+        items: Any = {key: value(outcome.artifacts[f"{name}/{key}"]) for key in found.version.field_hashes}
         each: R = items
         return each
 

@@ -229,11 +229,25 @@ class ToolUse(Strict):
     max_tokens: int | None = Field(default=None, ge=50)
 
 
+class BindSpec(Strict):
+    """What one input of a used pipeline is given: a step or input, a field of one (`read: plan.goals`), or a fixed
+    value. `guard` goes with it to whoever reads it there; `default` stands where the step made nothing."""
+
+    read: str = ""
+    guard: str | None = None
+    default: Any = MISSING
+    value: Any = MISSING
+
+
 class StepSpec(Strict):
     """One step: it makes one artifact, named like the step, under the contract `produces`; with `for_each` one for each
-    entry of a list."""
+    entry of a list.
+
+    One that uses another pipeline has `with`, be it empty: what that pipeline's inputs are given.
+    """
 
     uses: str | None = None
+    with_: dict[str, BindSpec] | None = Field(default=None, alias="with")
     description: str | None = None
     template: str | None = None
     prompt: str | None = None
@@ -264,7 +278,9 @@ class StepSpec(Strict):
     def above(self) -> tuple[str, ...]:
         """The steps and inputs it names, each once: what it reads, what its entries come from, what it waits for."""
         source = self.for_each.source if self.for_each else None
-        return tuple(dict.fromkeys([*(read.read for read in self.reads), *([source] if source else []), *self.needs]))
+        bound = [bind.read for bind in (self.with_ or {}).values() if bind.read]
+        reads = [*(read.read for read in self.reads), *bound]
+        return tuple(dict.fromkeys([*reads, *([source] if source else []), *self.needs]))
 
 
 class PipelineSpec(Strict):

@@ -43,6 +43,7 @@ from orchestrator.facts import FactsResult, check_facts
 from orchestrator.fan_out import collector
 from orchestrator.gates import gate_step
 from orchestrator.graph import Graph, StepNode
+from orchestrator.handing import AUTHOR, facts_of, guards_of, handed
 from orchestrator.merges import Edits, Outcome, bring_together
 from orchestrator.moves import count_reasks
 from orchestrator.output import run_checks, schema_faults, too_large
@@ -137,14 +138,31 @@ async def _passed_by(walk: Walk, snapshot: Snapshot, now: Manifest) -> tuple[Dis
         return None
     # Whether a step with items is wanted at all, its collector asks, once for all of them.
     if walk.dispatch.item is None and not _wanted(walk.step, snapshot):
-        return await _skip(walk, claim_of(walk, snapshot, now))
+        return await _skip(walk, snapshot, claim_of(walk, snapshot, now))
     if walk.dispatch.mode or snapshot.head is None or not holds(walk.step, snapshot.accepted, now):
         return None
     return await _keep(walk, claim_of(walk, snapshot, now), snapshot.head.version)
 
 
+def _false(step: StepNode, snapshot: Snapshot) -> str | None:
+    """The first condition of the pipelines it is a part of that is not true: of one that is not wanted itself, the
+    outer one's is the first."""
+    made = snapshot.artifacts
+    return next((read.name for read in step.only_if if read.name not in made or made[read.name].body != b"true"), None)
+
+
+def _unwanted(step: StepNode, snapshot: Snapshot) -> str:
+    false = _false(step, snapshot)
+    if false is not None or step.when is None:
+        return false or step.name
+    return f"when {step.when.text}"
+
+
 def _wanted(step: StepNode, snapshot: Snapshot) -> bool:
-    """Whether the step's `when` is true. Raises StepFailed where it cannot be computed on what the step reads."""
+    """Whether the step's `when` is true, and those of the used pipelines it is a part of. Raises StepFailed where it
+    cannot be computed on what the step reads."""
+    if _false(step, snapshot) is not None:
+        return False
     if step.when is None:
         return True
     try:
@@ -158,9 +176,8 @@ def _wanted(step: StepNode, snapshot: Snapshot) -> bool:
         ) from error
 
 
-async def _skip(walk: Walk, claim: Claim) -> tuple[Dispatch, ...]:
-    assert walk.step.when is not None
-    return await pass_by(walk, claim, "skipped", {"reason": f"when {walk.step.when.text} is false"})
+async def _skip(walk: Walk, snapshot: Snapshot, claim: Claim) -> tuple[Dispatch, ...]:
+    return await pass_by(walk, claim, "skipped", {"reason": f"{_unwanted(walk.step, snapshot)} is false"})
 
 
 async def _keep(walk: Walk, claim: Claim, version: int) -> tuple[Dispatch, ...]:
@@ -169,11 +186,11 @@ async def _keep(walk: Walk, claim: Claim, version: int) -> tuple[Dispatch, ...]:
 
 async def _collector_step(walk: Walk) -> tuple[Dispatch, ...]:
     """A step with items: they are brought in and dispatched; when all have ended, the step's own value is made."""
-    if walk.step.when is not None and not walk.dispatch.interrupted:
+    if (walk.step.when is not None or walk.step.only_if) and not walk.dispatch.interrupted:
         seen = replace(walk, step=collector(walk.step))
         snapshot = await take_snapshot(seen)
         if not _wanted(seen.step, snapshot):
-            return await _skip(walk, claim_of(seen, snapshot, manifest_now(seen.step, snapshot)))
+            return await _skip(walk, snapshot, claim_of(seen, snapshot, manifest_now(seen.step, snapshot)))
     found = await collect(walk)
     if not isinstance(found, Collected):
         return found
@@ -269,8 +286,9 @@ async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
             return passed
         await begin(walk, claim_of(walk, snapshot, now))
     walk.emit("step.started", attempt=walk.dispatch.number, kind="python", model=None)
-    reads = read_values(walk.step, snapshot)
-    value = await _call_function(walk.step, arguments(walk.step, reads))
+    hand = walk.step.hand
+    reads = read_values(walk.step, snapshot) if hand is None else {}
+    value = handed(walk.step, hand, snapshot) if hand else await _call_function(walk.step, arguments(walk.step, reads))
     data, body = _checked(walk.step, value)
     if walk.step.checks:
         await _check_value(walk.step, walk.step.contract.load(body), reads)
@@ -282,6 +300,8 @@ async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
         origin="function",
         sensitivity=_highest(*sensitivities, walk.step.contract.sensitivity),
         field_hashes=walk.step.contract.hashes(data),
+        facts=facts_of(walk.step, snapshot) if hand else {},
+        guards=guards_of(walk.step, snapshot) if hand else (),
     )
     return await _commit(walk, snapshot, artifact, None, snapshot.head.id if snapshot.head else None, [], 0)
 
@@ -307,7 +327,7 @@ async def _check_value(step: StepNode, value: Any, reads: Mapping[str, Any]) -> 
 def _author(step: StepNode) -> str:
     """Who made what a function returned, as people read it."""
     if step.function is None:
-        return step.name
+        return AUTHOR if step.hand is not None else step.name
     file, _, name = step.function.ref.rpartition(":")
     return f"{name} in {file}" if file else name
 
@@ -330,20 +350,17 @@ async def _call_function(step: StepNode, reads: Mapping[str, Any]) -> Any:
 
 def _checked(step: StepNode, value: Any) -> tuple[Any, bytes]:
     """What a function returned, as data and as it is stored. Raises StepFailed where that breaks the contract."""
-    assert step.function is not None
+    maker = step.function.ref if step.function is not None else step.name
     try:
         data = step.contract.normalise(value)
     except ValueError as error:
-        raise StepFailed(
-            f"{step.function.ref} returned no valid {step.contract.name}: {error}", code="invalid_output"
-        ) from error
+        raise StepFailed(f"{maker} returned no valid {step.contract.name}: {error}", code="invalid_output") from error
     # What a model's own serialiser writes, the model may refuse to read again.
     faults = step.contract.faults(data) if step.contract.model is not None else ()
     if faults:
         first = faults[0]
         raise StepFailed(
-            f"{step.function.ref} returned no valid {step.contract.name}: "
-            f"{first.path} {first.rule}, got {first.value!r}",
+            f"{maker} returned no valid {step.contract.name}: {first.path} {first.rule}, got {first.value!r}",
             hint=f"the contract stands in {step.contract.place}",
             code="invalid_output",
         )
@@ -351,7 +368,7 @@ def _checked(step: StepNode, value: Any) -> tuple[Any, bytes]:
     excess = too_large(step.contract, body)
     if excess is not None:
         raise StepFailed(
-            f"what {step.function.ref} returned is {excess}",
+            f"what {maker} returned is {excess}",
             hint=f"return less, or raise max_tokens of the contract {step.contract.name}",
             code="too_large",
         )

@@ -23,9 +23,9 @@ from orchestrator.context.render import WHOLE, content_of, placed, quoted, text_
 from orchestrator.contracts import Contract
 from orchestrator.facts import output_lines
 from orchestrator.frame import ARTIFACTS_HEADING, CONVERSATION_NOTE, RULE, conversation_heading, escape
-from orchestrator.graph import Graph, Read, StepNode
+from orchestrator.graph import Read, StepNode
 from orchestrator.ids import canonical_json, digest
-from orchestrator.spec import MISSING, SCALAR_INPUTS, ManifestKind
+from orchestrator.spec import MISSING, ManifestKind
 from orchestrator.templates import Plain, Slot, is_plain, render
 from orchestrator.tools import Tool
 from orchestrator.values import (
@@ -49,9 +49,9 @@ rules out.
 """
 
 
-def system_text(graph: Graph) -> str:
-    """What is sent as instructions, the same for all steps: the pipeline's own, then the order of authority."""
-    own = graph.spec.system.strip()
+def system_text(step: StepNode) -> str:
+    """What is sent as instructions, the same for all steps: their pipeline's own, then the order of authority."""
+    own = step.system.strip()
     return f"{own}\n\n{AUTHORITY}" if own else AUTHORITY
 
 
@@ -66,17 +66,15 @@ class Question:
     given: Mapping[str, Block] = field(default_factory=dict)
 
 
-def compose(
-    graph: Graph, step: StepNode, context: Context, snapshot: Snapshot, question: Question | None = None
-) -> Prompt:
+def compose(step: StepNode, context: Context, snapshot: Snapshot, question: Question | None = None) -> Prompt:
     """The thread's start: system text, and the blocks whose texts together are the user message.
 
     Pure, apart from the time the step's template takes. Raises TemplateFault for a template that cannot be rendered,
     StepFailed where the whole does not fit the model's window.
     """
     asked = question or Question()
-    artifacts = _artifacts(context, asked)
-    pieces = _pieces(graph, step, artifacts, asked)
+    artifacts = _artifacts(step, context, asked)
+    pieces = _pieces(step, artifacts, asked)
     moved = {piece.name for piece in pieces if isinstance(piece, Slot) and piece.kind == "block"}
     blocks = (
         *_background(step, context, moved),
@@ -85,15 +83,15 @@ def compose(
         *_output(step),
         *(block for block in context.blocks if block.layer in ("message", "comment")),
     )
-    system = system_text(graph)
+    system = system_text(step)
     check_window(step, system, blocks, context.window)
     return Prompt(system, blocks, manifest(step, snapshot.versions))
 
 
-def follow_up(graph: Graph, step: StepNode, context: Context, question: Question) -> TextItem:
+def follow_up(step: StepNode, context: Context, question: Question) -> TextItem:
     """A further question on a thread that stands: its task alone, what stands ahead of the first is not said again."""
-    artifacts = _artifacts(context, question)
-    pieces = _pieces(graph, step, artifacts, question)
+    artifacts = _artifacts(step, context, question)
+    pieces = _pieces(step, artifacts, question)
     blocks = (*_task(step, pieces, artifacts, ""), *_not_placed(question, pieces), *_output(step))
     return TextItem(tuple(part for block in blocks for part in block.parts))
 
@@ -101,24 +99,26 @@ def follow_up(graph: Graph, step: StepNode, context: Context, question: Question
 Artifacts = Mapping[str, tuple[Block, ...]]
 
 
-def _artifacts(context: Context, question: Question) -> Artifacts:
-    """What a slot can be filled with, by name; of a step with items all its blocks."""
+def _artifacts(step: StepNode, context: Context, question: Question) -> Artifacts:
+    """What a slot can be filled with, by the name the step has for it; of a step with items all its blocks."""
     found: dict[str, tuple[Block, ...]] = {}
     for block in context.blocks:
         if block.layer == "artifact":
-            found[_owner(block)] = (*found.get(_owner(block), ()), block)
+            owner = _owner(step, block)
+            found[owner] = (*found.get(owner, ()), block)
     return {**found, **{name: (block,) for name, block in question.given.items()}}
 
 
-def _owner(block: Block) -> str:
-    """The read that a block belongs to: an item's source is `step/key`."""
-    return block.source.partition("/")[0]
+def _owner(step: StepNode, block: Block) -> str:
+    """The read that a block belongs to, as the step calls it: an item's source is `step/key`."""
+    source = block.source.partition("/")[0]
+    return next((read.called for read in step.reads if read.name == source), source)
 
 
 def _background(step: StepNode, context: Context, moved: Collection[str]) -> Iterator[Block]:
     """Everything ahead of the task. Both headings stand, also over nothing; `conversation: off` takes the second."""
     yield text_block("artifact", "heading", "frame", ARTIFACTS_HEADING)
-    yield from (block for block in context.blocks if block.layer == "artifact" and _owner(block) not in moved)
+    yield from (block for block in context.blocks if block.layer == "artifact" and _owner(step, block) not in moved)
     yield from (block for block in context.blocks if block.layer == "draft")
     if step.conversation is not None:
         heading = conversation_heading(step.conversation.messages)
@@ -126,13 +126,13 @@ def _background(step: StepNode, context: Context, moved: Collection[str]) -> Ite
     yield from (block for block in context.blocks if block.layer in ("conversation", "facts", "feedback"))
 
 
-def _pieces(graph: Graph, step: StepNode, artifacts: Artifacts, question: Question) -> tuple[str | Slot, ...]:
+def _pieces(step: StepNode, artifacts: Artifacts, question: Question) -> tuple[str | Slot, ...]:
     """The rendered template: its own text and its slots, still empty. A body's own words are never rendered."""
     if question.text is not None:
         return (question.text,)
     if step.template is None:
         return ()
-    inputs = {read.name: _input(graph, read, artifacts[read.name][0]) for read in step.reads if read.kind == "input"}
+    inputs = {read.called: _input(read, artifacts[read.called][0]) for read in step.reads if read.given}
 
     def refusal(slot: Slot) -> str | None:
         if slot.name not in artifacts:
@@ -143,19 +143,18 @@ def _pieces(graph: Graph, step: StepNode, artifacts: Artifacts, question: Questi
             return f"{slot} leads nowhere: {error}"
         return None
 
-    item = Slot("block", step.for_each.item) if step.for_each is not None else None
+    item = next((Slot("block", read.called) for read in step.reads if read.kind == "entry"), None)
     return render(step.template, step.name, inputs, refusal, item)
 
 
-def _input(graph: Graph, read: Read, block: Block) -> Plain | Slot:
+def _input(read: Read, block: Block) -> Plain | Slot:
     """A one-line scalar as itself, everything else as its block (S22)."""
     content = content_of(block)
-    declared = graph.spec.inputs.get(read.name)
-    if declared is not None and declared.type in SCALAR_INPUTS:
+    if read.scalar:
         value = content if read.contract.form == "text" else json.loads(content)
         if is_plain(value):
             return value
-    return Slot("block", read.name)
+    return Slot("block", read.called)
 
 
 def _task(step: StepNode, pieces: Sequence[str | Slot], artifacts: Artifacts, rule: str) -> Iterator[Block]:
@@ -181,7 +180,8 @@ def _filled(slot: Slot, artifacts: Artifacts, place: str) -> Iterator[Block]:
     nowhere."""
     blocks = artifacts[slot.name]
     if slot.kind == "quote":
-        yield quoted(blocks[0], slot.path, f"quote in the {place}")
+        _source, slash, key = blocks[0].source.partition("/")
+        yield quoted(blocks[0], slot.path, f"quote in the {place}", f"{slot.name}{slash}{key}")
     else:
         yield from (*blocks[:-1], placed(blocks[-1]))
 
@@ -192,7 +192,7 @@ def _not_placed(question: Question, pieces: Sequence[str | Slot]) -> Iterator[Bl
     for name, block in question.given.items():
         if name not in placed_names:
             yield text_block("task", name, "given to ask", escape(f"\n\n{name}: ", before_tag=True))
-            yield quoted(block, WHOLE, "given to ask")
+            yield quoted(block, WHOLE, "given to ask", name)
 
 
 def _output(step: StepNode) -> Iterator[Block]:
@@ -240,7 +240,7 @@ def manifest(step: StepNode, heads: Mapping[str, ArtifactVersion | None]) -> Man
     entries += [ManifestEntry("code", file, sha) for file, sha in _code(step)]
     entries += _model(step)
     items = _items(heads) if any(read.takes == "each" for read in step.reads) else {}
-    for read in step.reads:
+    for read in step.takes:
         entries += (
             _each(read, heads.get(read.name), items) if read.takes == "each" else _read(read, heads.get(read.name))
         )

@@ -10,7 +10,7 @@ from orchestrator.contracts import Contract
 from orchestrator.errors import Place
 from orchestrator.graph import Graph, InputNode, ModelChoice, Read, StepNode, Template
 from orchestrator.ids import canonical_json, digest, sha256
-from orchestrator.spec import MISSING, ConversationSpec, InputSpec, PipelineSpec, Sensitivity, StepSpec
+from orchestrator.spec import MISSING, SCALAR_INPUTS, ConversationSpec, InputSpec, PipelineSpec, Sensitivity, StepSpec
 from orchestrator.values import Artifact, ArtifactVersion, Message, Origin, Snapshot
 
 PLACE = Place("pipeline.yaml", 1, 1)
@@ -50,7 +50,9 @@ def contract(
 
 
 def read(source: Contract, name: str, *, kind: Any = "step", **more: Any) -> Read:
-    given = {"fields": None, "guard": None, "default": MISSING, **more}
+    is_input = kind == "input"
+    own = {"given": is_input, "scalar": is_input and source.name in SCALAR_INPUTS}
+    given = {"fields": None, "guard": None, "default": MISSING, **own, **more}
     return Read(name=name, kind=kind, contract=source, place=Place("pipeline.yaml", 7, 15), **given)
 
 
@@ -79,6 +81,7 @@ def step(
         "call_timeout": 60.0,
         "digest": digest(["definition", name]),
         "place": PLACE,
+        "system": "You plan.",
     }
     return StepNode(
         name=name,

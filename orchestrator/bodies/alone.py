@@ -37,7 +37,7 @@ def given_to(
 def _parameters(node: StepNode) -> dict[str, Read]:
     """The step's reads, by the function's parameters that take them, else by their own names."""
     bound = read_parameters(node.function.call) if node.function is not None else {}
-    keywords = {variable(read.name): read for read in node.reads}
+    keywords = {variable(read.called): read for read in node.reads}
     return {bound.get(keyword, keyword): read for keyword, read in keywords.items()}
 
 

@@ -147,7 +147,7 @@ async def snapshot_of(
 def addresses(step: StepNode, item: str | None) -> list[str]:
     """What the step reads, as the store is asked for it: `name`, all items of a step as `name/*`, one as `name/key`."""
     takes = {"one": "", "each": "/*", "sibling": f"/{item}"}
-    return [read.name + takes[read.takes] for read in step.reads if read.kind != "entry"]
+    return [read.name + takes[read.takes] for read in step.takes if read.kind != "entry"]
 
 
 def manifest_now(step: StepNode, snapshot: Snapshot) -> Manifest:
@@ -195,7 +195,7 @@ class AtOnce:
 
     def reads(self, step: str) -> Sequence[str] | None:
         node = self.graph.steps.get(step)
-        if node is None or node.asks or node.when or node.for_each is not None or node.kind == "gate":
+        if node is None or node.asks or node.when or node.only_if or node.for_each is not None or node.kind == "gate":
             return None
         return None if any(read.approvers for read in node.reads) else addresses(node, None)
 
@@ -212,7 +212,7 @@ def reads_of(step: StepNode, item: str | None, snapshot: Snapshot, now: Manifest
 def _read_records(step: StepNode, item: str | None, snapshot: Snapshot, now: Manifest) -> Iterator[ReadRecord]:
     """A list's entry is not among them: whether that still stands, the collector sees."""
     hashes = {entry.name: entry.hash for entry in now.entries if entry.kind == "read"}
-    for read in step.reads:
+    for read in step.takes:
         if read.kind == "entry":
             continue
         found = snapshot.artifacts.get(read.name)
@@ -256,17 +256,17 @@ async def new_thread(walk: Walk, provider: Provider, context: Context, snapshot:
         provider=provider.traits.name,
         model=walk.step.model.model,
         base_url=provider.traits.base_url,
-        prompt=await compose_off_loop(walk.graph, walk.step, context, snapshot),
+        prompt=await compose_off_loop(walk.step, context, snapshot),
         settings=walk.step.model.settings,
         left_out=context.left_out,
     )
 
 
 async def compose_off_loop(
-    graph: Graph, step: StepNode, context: Context, snapshot: Snapshot, question: Question | None = None
+    step: StepNode, context: Context, snapshot: Snapshot, question: Question | None = None
 ) -> Prompt:
     """`compose` in a thread, with a limit: a template is trusted code, but it may be slow or never end (S22)."""
-    return await off_loop(step, compose, graph, step, context, snapshot, question)
+    return await off_loop(step, compose, step, context, snapshot, question)
 
 
 async def off_loop(step: StepNode, work: Callable[..., T], *args: Any) -> T:

@@ -237,7 +237,7 @@ class Body:
     def _given(self, name: str, value: Any) -> Block:
         """A value of the body's as a labelled block: a read keeps its label and guards, an artifact type its own."""
         for read in self.walk.step.reads:
-            if value is not None and self._values.get(variable(read.name)) is value:
+            if value is not None and self._values.get(variable(read.called)) is value:
                 guards = (*read.contract.not_for, *([read.guard] if read.guard is not None else []))
                 return given_block(name, _text(name, value), read.contract, guards)
         mark = mark_of(type(value))
@@ -278,7 +278,7 @@ class Body:
         if thread.record is None:
             return await self._first(thread, walk, question)
         assert thread.context is not None
-        item = await off_loop(node, follow_up, walk.graph, node, thread.context, question)
+        item = await off_loop(node, follow_up, node, thread.context, question)
         return _Asked(walk, further_key(item, node.contract), (item,), "FOLLOW_UP")
 
     async def _first(self, thread: BodyThread, walk: Walk, question: Question) -> _Asked:
@@ -293,7 +293,7 @@ class Body:
             provider_name=traits.name,
             window=walk.services.prices.window(step.model.provider, step.model.model),
         )
-        composed = await compose_off_loop(walk.graph, step, context, self.snapshot, question)
+        composed = await compose_off_loop(step, context, self.snapshot, question)
         prompt = replace(composed, manifest=self.now)
         key = opening_key(prompt, step.contract)
         self.sensitivities += [context.sensitivity, *(block.sensitivity for block in question.given.values())]

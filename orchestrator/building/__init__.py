@@ -8,11 +8,14 @@ same, so that an author sees the whole list at once; a graph comes out only when
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.building.gates import Gates, check_approvals, check_redone, review_node, warn_ungated
+from orchestrator.building.inlining import Group, inputs_of, linked, nodes_of
 from orchestrator.building.models import Models, Unset
+from orchestrator.building.uses import Chain, Uses, begun, group_of
 from orchestrator.contracts import Contract, build_contract, contract_input, input_contract
 from orchestrator.contracts.decision import decision_contract
 from orchestrator.diagnostics import ordered
@@ -24,6 +27,9 @@ from orchestrator.loading import Loaded, load_contract, load_pipeline
 from orchestrator.project import OutsideProject, Project
 from orchestrator.settings import Settings
 from orchestrator.spec import MISSING, SCALAR_INPUTS, InputSpec, PathKey, PipelineSpec, Places
+
+if TYPE_CHECKING:
+    from orchestrator.building.steps import StepBuilding
 
 BUILT_IN_TYPES = SCALAR_INPUTS | {"text", "file"}
 
@@ -61,7 +67,7 @@ def built(
     """The graph of a pipeline that is read already, every diagnostic, and the model aliases that are not set."""
     if loaded.spec is None:
         return None, loaded.diagnostics, ()
-    building = Building(project, settings, loaded, loaded.spec)
+    building = Building(project, settings, loaded, loaded.spec, begun(loaded, loaded.spec))
     graph = building.graph()
     return graph, tuple(building.found), tuple(building.models.unset.values())
 
@@ -69,16 +75,19 @@ def built(
 class Building:
     """One pipeline on its way to a graph. `found` collects every diagnostic, those of loading first."""
 
-    def __init__(self, project: Project, settings: Settings, loaded: Loaded, spec: PipelineSpec) -> None:
+    def __init__(self, project: Project, settings: Settings, loaded: Loaded, spec: PipelineSpec, chain: Chain) -> None:
         self.project = project
         self.loaded = loaded
+        self.settings = settings
         self.spec = spec
+        self.chain = chain
         self.places: Places = loaded.places
         self.found: list[Diagnostic] = list(loaded.diagnostics)
         self.models = Models.of(spec, settings, loaded.places, self.found.append)
         self.contracts: dict[str, Contract | None] = {}
         self.inputs: dict[str, InputNode] = {}
         self.steps: dict[str, StepNode] = {}
+        self.groups: dict[str, Group] = {}
         self.gates = Gates(spec)
         steps = [*spec.steps, *self.gates.reviews.values()]
         self._kinds = {**dict.fromkeys(spec.inputs, "input"), **dict.fromkeys(steps, "step")}
@@ -91,12 +100,18 @@ class Building:
 
         for name in self.spec.artifacts:
             self.contract(name)
+        self.uses = Uses(self)
         resolve_selects(self)
         resolve_earlier(self)
-        self.gates = Gates(self.spec)  # of the reads by name
+        self.uses.expand()
+        self.gates = Gates(self.spec, self.uses.origin, self.uses.target)  # of the reads by name
+        self._kinds |= dict.fromkeys(self.uses.outputs(), "step")
         self._build_inputs()
         self._check_names()
         for name, step in self.spec.steps.items():
+            if step.with_ is not None:
+                self._use(StepBuilding(self, name, step))
+                continue
             node = StepBuilding(self, name, step).node()
             if node is not None:
                 self.steps[name] = node
@@ -113,6 +128,13 @@ class Building:
         if any(d.level == "error" for d in self.found):
             return None
         return _assemble(self, order, outputs)
+
+    def _use(self, step: StepBuilding) -> None:
+        """The steps of a used pipeline, still beside the others."""
+        graph = self.uses.graphs.get(step.name)
+        group = group_of(step, graph) if graph is not None else None
+        if group is not None:
+            self.groups[step.name] = group
 
     # --- reporting
 
@@ -150,6 +172,20 @@ class Building:
         """A name that can be read although nobody declares it: an earlier run has made it."""
         self._kinds[name] = "input"
 
+    def is_scalar(self, name: str) -> bool:
+        """Whether a name is an input of a one-line type."""
+        return name in self.spec.inputs and self.spec.inputs[name].type in SCALAR_INPUTS
+
+    def has_items(self, name: str) -> bool:
+        """Whether a step is made for each entry of a list, or an output is of one that is."""
+        step = self.spec.steps.get(self.uses.origin(name))
+        return step is not None and (step.for_each is not None or self.uses.has_items(name))
+
+    def may_be_skipped(self, name: str) -> bool:
+        """Whether a step has a `when`, or an output is of one that has."""
+        step = self.spec.steps.get(self.uses.origin(name))
+        return step is not None and (step.when is not None or self.uses.may_be_skipped(name))
+
     def for_each(self, name: str) -> ForEach | None:
         """A step's fan-out; None if it has none, or a faulty one (reported once)."""
         spec = self.spec.steps[name].for_each
@@ -167,7 +203,11 @@ class Building:
         """Report a name that is neither a step nor an input, unless its own fault is the cause."""
         if self.damaged("steps", name) or self.damaged("inputs", name):
             return
-        names = [*self.spec.inputs, *self.spec.steps]
+        inside = self.uses.explained(name)
+        if inside is not None:
+            self.error("P274", f"{what} {name}, and {inside}", place, "make it an output of that pipeline")
+            return
+        names = [*self.spec.inputs, *self.spec.steps, *self.uses.outputs()]
         near = next((known for known in names if variable(known) == variable(name)), None)
         hint = f"it is written {near}" if near else nearest(name, names)
         self.error("P201", f"{what} {name}, which is neither a step nor an input", place, hint)
@@ -207,6 +247,8 @@ class Building:
         if kind == "input":
             node = self.inputs.get(name)
             return node.contract if node is not None else None
+        if self.uses.origin(name) in self.uses:
+            return self.uses.contract(name)
         step = self.spec.steps.get(name)
         if step is None or step.gate is not None:
             return decision_contract()
@@ -309,16 +351,16 @@ class Building:
     def _warn_unused(self, outputs: tuple[str, ...]) -> None:
         if self.loaded.dropped:
             return  # what was left out may be what uses it
-        read = {r.read for step in self.spec.steps.values() for r in step.reads}
-        read |= {step.for_each.source for step in self.spec.steps.values() if step.for_each and step.for_each.source}
-        read |= {name for shown in self.gates.shows.values() for name in shown}
-        needed = {name for step in self.spec.steps.values() for name in step.needs}
+        above = {name for step in self.spec.steps.values() for name in step.above}
+        above |= {name for shown in self.gates.shows.values() for name in shown}
+        read = {self.uses.origin(name) for name in above}
+        outputs = tuple(self.uses.origin(name) for name in outputs)
         for name in self.spec.inputs:
             if name not in read and name not in outputs:
                 place = self.places.key("inputs", name)
                 self.error("P250", f"no step reads the input {name}", place, "read it, or leave it out", warn=True)
         for name in self.spec.steps:
-            if name not in read | needed and name not in outputs and name not in self.gates.shows:
+            if name not in read and name not in outputs and name not in self.gates.shows:
                 place = self.places.key("steps", name)
                 self.error(
                     "P251",
@@ -327,7 +369,7 @@ class Building:
                     "read it, or add it to outputs",
                     warn=True,
                 )
-        used = {step.produces or name for name, step in self.spec.steps.items()}
+        used = {step.produces or name for name, step in self.spec.steps.items() if step.with_ is None}
         used |= {spec.type for spec in self.spec.inputs.values()}
         for name in self.spec.artifacts:
             if name not in used:
@@ -342,27 +384,61 @@ class Building:
 
 
 def _assemble(building: Building, order: tuple[str, ...], outputs: tuple[str, ...]) -> Graph:
-    from dataclasses import replace
-
-    steps = {name: replace(building.steps[name], order=at) for at, name in enumerate(order)}
+    inputs = dict(building.inputs)
+    steps, groups = _whole(building, order, inputs)
     children: dict[str, list[str]] = {name: [] for name in steps}
     for name, step in steps.items():
         for parent in step.parents:
             children[parent].append(name)
-    rank = {name: at for at, name in enumerate([*building.inputs, *steps])}
+    outputs = tuple(building.uses.target(name) for name in outputs)
+    rank = {name: at for at, name in enumerate([*inputs, *steps])}
     spec = building.spec
     return Graph(
         name=spec.pipeline,
         spec=spec,
         file=building.project.display(building.loaded.path),
-        inputs=dict(building.inputs),
+        inputs=inputs,
         steps=steps,
         children={name: tuple(below) for name, below in children.items()},
         rank=rank,
         outputs=outputs,
-        digest=digest(list(_digested(building.inputs, steps, outputs, spec))),
+        digest=digest(list(_digested(inputs, steps, outputs, spec))),
         warnings=ordered(d for d in building.found if d.level == "warning"),
+        groups=groups,
+        targets=_targets(building),
     )
+
+
+def _targets(building: Building) -> dict[str, str]:
+    """The steps whose values are those of used pipelines, at every depth."""
+    found: dict[str, str] = {}
+    for name, group in building.groups.items():
+        found |= {group.full(inner): group.full(one) for inner, one in group.graph.targets.items()}
+        found |= {name: building.uses.target(name)} if building.uses.target(name) != name else {}
+    return found
+
+
+def _whole(
+    building: Building, order: tuple[str, ...], inputs: dict[str, InputNode]
+) -> tuple[dict[str, StepNode], dict[str, tuple[str, ...]]]:
+    """All steps in topological order, those of used pipelines among them, and which those are; what these take from
+    earlier runs is added to the inputs."""
+    nodes: dict[str, StepNode] = {}
+    groups: dict[str, tuple[str, ...]] = {}
+    for name in order:
+        group = building.groups.get(name)
+        if group is None:
+            nodes[name] = building.steps[name]
+            continue
+        nodes |= nodes_of(group)
+        groups |= group.prefixed
+        inputs |= inputs_of(group)
+    if groups:
+        top = {name: groups[name] for name in building.groups}
+        nodes = linked(nodes, top, {name: building.uses.target(name) for name in top})
+        nodes = {name: nodes[name] for name in topological({name: node.parents for name, node in nodes.items()})}
+        groups = {name: tuple(one for one in nodes if one in names) for name, names in groups.items()}
+    return {name: replace(node, order=at) for at, (name, node) in enumerate(nodes.items())}, groups
 
 
 def _digested(
@@ -386,11 +462,20 @@ def _digested(
             [[c.label, c.message, c.function.sha if c.function else None] for c in step.checks],
             [[one.name, one.settings] for one in model.candidates] if model else None,
             [[r.name, list(r.fields) if r.fields is not None else None, r.guard, *r.approvers] for r in step.reads],
-            step.spec.for_each.model_dump(mode="json") if step.spec.for_each else None,
+            _bounds(step.for_each),
             list(step.parents),
             [step.reasks, step.timeout, step.call_timeout, *([str(step.max_usd)] if step.max_usd is not None else [])],
             _policy(step.gate),
+            *([[read.name, read.called] for read in step.takes] if step.alias or step.hand else []),
         ]
+
+
+def _bounds(for_each: ForEach | None) -> list[Any] | None:
+    if for_each is None:
+        return None
+    where = for_each.where.text if for_each.where else None
+    one = [for_each.item, for_each.list_name, list(for_each.key), where, for_each.at_most, for_each.over]
+    return [*one, for_each.concurrency, for_each.on_error, for_each.same]
 
 
 def _policy(gate: Gate | None) -> list[Any] | None:

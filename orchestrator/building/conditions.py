@@ -59,11 +59,10 @@ def _unknown(use: NameUse, reads: tuple[Read, ...]) -> tuple[str, str | None] | 
 
 def check_defaults(step: StepBuilding, reads: tuple[Read, ...]) -> None:
     """Who reads a step that may be skipped says what stands for it then (A21)."""
-    specs = step.building.spec.steps
     for read in reads:
-        source = specs.get(read.name)
         # What a joined step reads of another is there for each of its entries: without it there are none.
-        if source is not None and source.when is not None and read.default is MISSING and read.takes != "sibling":
+        skipped = read.kind == "step" and step.building.may_be_skipped(read.name)
+        if skipped and read.default is MISSING and read.takes != "sibling":
             step.error(
                 NO_DEFAULT,
                 f"{read.name} may be skipped (it has a `when`), and this read has no default",

@@ -34,6 +34,9 @@ def takes(building: Building, reader: str, source: str) -> Literal["one", "each"
 def family(building: Building, name: str) -> str | None:
     """The step whose entries a fan-out is made for: itself, or the first of those it is joined with; None for a step
     that is none."""
+    if building.uses.has_items(name):
+        return building.uses.target(name)  # of a used pipeline: nothing here is joined with it
+    name = building.uses.origin(name)
     seen: set[str] = set()
     while name not in seen:
         seen.add(name)
@@ -99,7 +102,7 @@ class _FanOut:
         spec = self.spec
         if spec.in_ is None:
             return None  # reported with the file
-        source, _, rest = spec.in_.partition(".")
+        source, rest = self.building.uses.split(spec.in_)
         kind = self.building.kinds().get(source)
         if kind is None:
             self.building.unknown(f"the list of step {self.step.name} is in", source, self.step.of("for_each", "in"))
@@ -107,7 +110,7 @@ class _FanOut:
         if source == self.step.name:
             self._error("P203", "its list is its own value", "in", "a list is made by another step, or given")
             return None
-        if kind == "step" and self.building.spec.steps[source].for_each is not None:
+        if kind == "step" and self.building.has_items(source):
             hint = f"write same: {source}, to go on with its entries"
             self._error("P260", f"{source} is made for each entry of a list, it is no list itself", "in", hint)
             return None

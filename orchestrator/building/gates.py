@@ -6,7 +6,8 @@ that read the step wait for; no other name has a dot, so it can meet none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -32,8 +33,16 @@ def review_of(step: str) -> str:
 class Gates:
     """Which gates a pipeline has, declared and implied, and what every step waits for because of them."""
 
-    def __init__(self, spec: PipelineSpec) -> None:
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        origin: Callable[[str], str] = lambda name: name,
+        target: Callable[[str], str] = lambda name: name,
+    ) -> None:
+        """`origin` and `target` look up what outputs of used pipelines stand for (see `Uses`)."""
         self.spec = spec
+        self._origin = origin
+        self._target = target
         self.reviews = {
             name: review_of(name) for name, step in spec.steps.items() if step.review == "required" and not step.gate
         }
@@ -59,6 +68,7 @@ class Gates:
         found: dict[str, tuple[str, ...]] = {}
         for name, step in self.spec.steps.items():
             above = [*step.above, *(step.gate.shows if step.gate else ())]
+            above = [self._origin(name) for name in above]
             waits = [gate for parent in above for gate in (parent, self.reviews.get(parent)) if gate is not None]
             found[name] = tuple(parent for parent in dict.fromkeys(waits) if parent in known and parent != name)
             if name in self.reviews:
@@ -67,7 +77,12 @@ class Gates:
 
     def approvers(self, reader: str, source: str) -> tuple[str, ...]:
         """The gates that show a step or input, and that do not wait for this reader themselves."""
-        return tuple(gate for gate, shown in self.shows.items() if source in shown and not self._waits(gate, reader))
+        wanted = self._target(source)
+        return tuple(
+            gate
+            for gate, shown in self.shows.items()
+            if wanted in map(self._target, shown) and not self._waits(gate, reader)
+        )
 
     def awaited(self, name: str) -> frozenset[str]:
         """The steps that one waits for, itself or through gates."""
@@ -217,16 +232,30 @@ def _check_redo(building: Building, name: str, on_reject: OnRejectSpec) -> None:
         building.unknown(f"step {name}: a rejection redoes", redo, place)
         return
     step = building.spec.steps.get(redo)
-    if step is None or step.gate is not None or redo not in building.gates.above(name):
+    made = redo not in building.uses or isinstance(building.uses.output(redo), StepNode)
+    if step is None or step.gate is not None or not made or redo not in building.gates.above(name):
         what = "an input" if redo in building.spec.inputs else "no step that it waits for"
+        what = "a pipeline with several outputs" if not made else what
         hint = "name a step that the gate shows, or one above it"
         building.error("P282", f"step {name}: a rejection redoes {redo}, which is {what}", place, hint)
+
+
+def _redone(building: Building, steps: Mapping[str, StepNode], gate: Gate | None) -> StepNode | None:
+    """The step that a rejection makes again: of a used pipeline the one that makes its output."""
+    if gate is None or gate.redo is None:
+        return None
+    if gate.redo not in building.uses:
+        return steps.get(gate.redo)
+    node = building.uses.output(gate.redo)
+    if not isinstance(node, StepNode) or node.gate is not None:
+        return None
+    return replace(node, name=gate.redo, for_each=building.for_each(gate.redo) or node.for_each)
 
 
 def check_redone(building: Building, steps: Mapping[str, StepNode]) -> None:
     """A step in Python has no conversation to go on with, and one that asks no model would make the same again."""
     for name, node in steps.items():
-        redone = steps.get(node.gate.redo) if node.gate is not None and node.gate.redo is not None else None
+        redone = _redone(building, steps, node.gate)
         if redone is None or node.gate is None:
             continue
         if redone.for_each is not None:

@@ -58,6 +58,11 @@ class Models:
     def of(cls, spec: PipelineSpec, settings: Settings, places: Places, report: Callable[[Diagnostic], None]) -> Models:
         return cls(spec, settings, places, report, {}, {})
 
+    def lent(self, spec: PipelineSpec, places: Places, report: Callable[[Diagnostic], None]) -> Models:
+        """These aliases for a pipeline that declares none and is used by the one they belong to."""
+        borrowed = spec.model_copy(update={"models": self.spec.models})
+        return Models(borrowed, self.settings, places, report, self.unset, self._known)
+
     def choose(self, name: str, step: StepSpec) -> ModelChoice | None:
         """The model of a step; None where it is not set, or wrong (and then reported)."""
         alias = step.model or self.spec.defaults.model

@@ -65,13 +65,22 @@ def _declared(building: Building) -> _Pipeline:
     spec = building.spec
     steps = {}
     for name, step in spec.steps.items():
-        contract = building.contract(step.produces or name)
-        named = [read.read for read in step.reads if read.select is None]
+        named = [building.uses.origin(read.read) for read in step.reads if read.select is None]
         parents = tuple(one for one in dict.fromkeys((*named, *step.needs)) if one in spec.steps)
         reads = tuple(_Read("input" if one in spec.inputs else "step", one) for one in named)
         kind = "python" if step.python is not None else "llm"
-        steps[name] = _Step(kind, parents, reads, _Tagged(contract.tags if contract is not None else ()))
+        steps[name] = _Step(kind, parents, reads, _Tagged(_tags(building, name, step)))
     return _Pipeline(spec.pipeline, spec.inputs, steps)
+
+
+def _tags(building: Building, name: str, step: StepSpec) -> tuple[str, ...]:
+    """Those of its contract; of a used pipeline those of all its outputs."""
+    if name not in building.uses:
+        contract = building.contract(step.produces or name)
+        return contract.tags if contract is not None else ()
+    outputs = [output for output, owner in building.uses.outputs().items() if owner == name]
+    found = [building.uses.contract(output) for output in outputs]
+    return tuple(dict.fromkeys(tag for contract in found if contract is not None for tag in contract.tags))
 
 
 def _meant(

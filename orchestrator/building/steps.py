@@ -107,6 +107,7 @@ class StepBuilding:
             stale_on=frozenset(defaults.stale_on if spec.stale_on is None else spec.stale_on),
             for_each=for_each,
             max_usd=defaults.max_usd if spec.max_usd is None else spec.max_usd,
+            system=self.building.spec.system,
         )
 
     def _digest(self, checks: tuple[Check, ...], asks: bool) -> str:
@@ -236,6 +237,8 @@ class StepBuilding:
             default=spec.default,
             takes=takes,
             approvers=self.building.gates.approvers(self.name, spec.read) if approved else (),
+            given=kind == "input",
+            scalar=self.building.is_scalar(spec.read),
         )
 
     def _check_fields(self, spec: ReadSpec, contract: Contract, at: int) -> None:

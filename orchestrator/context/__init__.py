@@ -58,7 +58,7 @@ def build_context(
     blocks = (*material, *facts, *_feedback(step, snapshot), *message, *_comment(step, snapshot.redo))
     check_access(step.name, blocks, may_see, provider_name)
     check_tools(step, may_see, provider_name)
-    check_window(step, graph.spec.system, blocks, window)
+    check_window(step, step.system, blocks, window)
     return Context(
         blocks=blocks,
         left_out=(*fields_left(step), *dropped),
@@ -80,7 +80,7 @@ def _draft(step: StepNode, redo: Redo | None) -> tuple[Block, ...]:
     """The step's own version, where that is what is to be changed. A Python body looks at it by itself."""
     if redo is None or redo.draft is None or redo.mode not in ("follow_up", "repeat") or step.kind != "llm":
         return ()
-    return (draft_block(step.name, step.contract, redo.draft),)
+    return (draft_block(step.called, step.contract, redo.draft),)
 
 
 def _feedback(step: StepNode, snapshot: Snapshot) -> tuple[Block, ...]:

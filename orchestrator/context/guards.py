@@ -20,7 +20,7 @@ def framed(chosen: Chosen) -> FramedArtifact:
     """The read under its label: the contract's guards, those its version inherited, the reading step's own."""
     contract = chosen.read.contract
     return FramedArtifact(
-        step=chosen.read.name,
+        step=chosen.read.called,
         type=contract.name,
         about=contract.about,
         not_for=not_for(chosen),

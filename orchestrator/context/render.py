@@ -161,12 +161,13 @@ def content_of(block: Block) -> str:
     return unescape(block.parts[1])
 
 
-def quoted(block: Block, path: str, rule: str) -> Block:
-    """One value of an artifact's block as a labelled quote. Raises ValueError where the path leads nowhere."""
+def quoted(block: Block, path: str, rule: str, name: str) -> Block:
+    """One value of an artifact's block as a quote that is labelled with this name. Raises ValueError where the path
+    leads nowhere."""
     guards = " ".join(block.guards)
     content = content_of(block)
     value = content if path == WHOLE else shown(find(content, path))
-    parts = write_quote(FramedQuote(block.source, path, guards, value))
+    parts = write_quote(FramedQuote(name, path, guards, value))
     return replace(block, parts=parts, rule=rule, tokens=estimate("".join(parts)), fields=(path,))
 
 

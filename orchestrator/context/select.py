@@ -61,7 +61,7 @@ def _each(step: StepNode, read: Read, snapshot: Snapshot) -> Iterator[Chosen]:
         told = replace(read, contract=INDEX, fields=None, guard=None)
         yield Chosen(told, index.version, line, default=False)
     for key, artifact in sorted(items.items()):
-        one = replace(read, name=f"{read.name}/{key}")
+        one = replace(read, name=f"{read.name}/{key}", alias=f"{read.alias}/{key}" if read.alias else "")
         yield Chosen(one, artifact.version, _content(step, one, artifact.body), default=False)
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from orchestrator.errors import Diagnostic, Place
 from orchestrator.faults import nearest, shown
 from orchestrator.loading.amounts import amounts
+from orchestrator.loading.bindings import PipelineSource, bindings, pipeline_file
 from orchestrator.loading.spec_reader import SpecReader
 from orchestrator.project import OutsideProject, Project
 from orchestrator.python.declarations import Declarations, kebab
@@ -71,6 +72,7 @@ class Loaded:
 
     `bases` tells for (step, key) which file a key's references are relative to, where that is not the pipeline file.
     `live` holds objects that were declared in Python, by the reference that stands for them in the spec.
+    `pipelines` are those that steps use, by step.
     `dropped` holds the path of every part that was left out because of a fault that is already reported.
     """
 
@@ -81,6 +83,7 @@ class Loaded:
     diagnostics: tuple[Diagnostic, ...]
     dropped: frozenset[PathKey] = frozenset()
     live: Mapping[str, Found] = field(default_factory=dict)
+    pipelines: Mapping[str, PipelineSource] = field(default_factory=dict)
 
     def base(self, step: str, key: str) -> Path:
         """The file that references under a step's key are relative to."""
@@ -107,7 +110,7 @@ def load_pipeline(project: Project, path: Path) -> Loaded:
 def load_declared(project: Project, declared: Declarations, path: Path) -> Loaded:
     """The pipeline that was declared in Python; `path` is the file that references are relative to."""
     compiled = compile_pipeline(project, declared, path)
-    return _loaded(project, path, compiled.document, compiled.others, compiled.live)
+    return _loaded(project, path, compiled.document, compiled.others, compiled.live, compiled.pipelines)
 
 
 def _loaded(
@@ -116,14 +119,16 @@ def _loaded(
     document: Document,
     others: Sequence[Document] = (),
     live: Mapping[str, Found] | None = None,
+    declared: Mapping[str, Declarations] | None = None,
 ) -> Loaded:
-    loader = _PipelineLoader(project, path, document)
+    loader = _PipelineLoader(project, path, document, declared or {})
     reader = loader.reader
     for other in others:
         reader.include(other)
     spec = loader.pipeline(document.data) if _is_mapping(document, reader, "a pipeline file") else None
     found = tuple(dict.fromkeys(reader.diagnostics))
-    return Loaded(spec, reader.located(), path, loader.bases, found, frozenset(reader.dropped), live or {})
+    dropped = frozenset(reader.dropped)
+    return Loaded(spec, reader.located(), path, loader.bases, found, dropped, live or {}, loader.pipelines)
 
 
 def load_contract(
@@ -173,14 +178,16 @@ def _is_mapping(document: Document, reader: SpecReader, what: str) -> bool:
 
 
 class _PipelineLoader:
-    """One pipeline file and the step definitions it uses."""
+    """One pipeline file and the step definitions it uses. `declared` are pipelines that it uses as Python objects."""
 
-    def __init__(self, project: Project, path: Path, document: Document) -> None:
+    def __init__(self, project: Project, path: Path, document: Document, declared: Mapping[str, Declarations]) -> None:
         self.project = project
         self.path = path
         self.reader = SpecReader(document)
         self.bases: dict[tuple[str, str], Path] = {}
         self.producers: dict[str, list[str]] = {}
+        self.declared = declared
+        self.pipelines: dict[str, PipelineSource] = {}
 
     def pipeline(self, data: dict[str, Any]) -> PipelineSpec | None:
         reader = self.reader
@@ -296,6 +303,7 @@ class _PipelineLoader:
             data = self._with_definition(name, data, path)
         keys = self._lists(_guards(reader, reader.keys(data, path, StepSpec, "a step"), path), path)
         keys = amounts(reader, keys, path)
+        keys |= self._with(name, keys.pop("with", MISSING), path)
         if "reads" in keys:
             keys["reads"] = self._entries(keys["reads"], (*path, "reads"), self._read)
         if "checks" in keys:
@@ -312,6 +320,18 @@ class _PipelineLoader:
             gate = self._gate(keys.pop("gate"), (*path, "gate"))
             keys.update({} if gate is None else {"gate": gate})
         return reader.model(StepSpec, keys, path, "a step")
+
+    def _with(self, name: str, value: object, path: PathKey) -> dict[str, Any]:
+        """What the inputs of a used pipeline are given; nothing for a step that uses none."""
+        if name in self.pipelines:
+            return {"with": bindings(self.reader, value, (*path, "with")) if value is not MISSING else {}}
+        if value is not MISSING:
+            if (*path, "uses") not in self.reader.dropped:
+                hint = "What a step reads stands under `reads`; `with` is for uses: PIPELINE."
+                message = f"step {name!r} uses no pipeline, so it has no inputs that 'with' could give"
+                self.reader.report("P270", message, self.reader.key_place(*path, "with"), hint)
+            self.reader.drop((*path, "with"))
+        return {}
 
     def _entries(self, value: object, path: PathKey, read: Callable[[Any, PathKey], Any]) -> tuple[Any, ...]:
         entries = self.reader.sequence(value, path, f"{path[-1]!r}") or []
@@ -449,6 +469,8 @@ class _PipelineLoader:
         reader = self.reader
         reference = reader.text(data["uses"], (*path, "uses"), "'uses'")
         file = self._definition_file(reference, path) if reference is not None else None
+        if reference is not None and self._uses_pipeline(name, reference, file, path):
+            return data
         if file is None:
             reader.drop((*path, "uses"))
             return {key: value for key, value in data.items() if key != "uses"}
@@ -488,16 +510,24 @@ class _PipelineLoader:
         except OutsideProject:
             message = f"{reference!r} leads out of the project"
             reader.report("P108", message, place, "Put the definition on the shelf steps/ of the project.")
+            reader.drop((*path, "uses"))
             return None
-        pipelines = self.project.pipelines()
-        if found in pipelines or (found is None and reference in {file.stem for file in pipelines}):
-            message = f"{reference!r} is a pipeline; using one as a step is not available yet"
-            reader.report("P150", message, place, "Use a step definition of the shelf steps/.")
-            return None
-        if found is None:
-            hint = nearest(reference, self.project.shelf_names("steps"))
-            reader.report("P107", f"there is no step definition {reference!r}", place, hint)
         return found
+
+    def _uses_pipeline(self, name: str, reference: str, found: Path | None, path: PathKey) -> bool:
+        """Whether a step uses a pipeline, which is noted; reports a reference that names nothing at all."""
+        reader = self.reader
+        if (*path, "uses") in reader.dropped:
+            return False
+        used = self.declared.get(reference) or pipeline_file(self.project, reference, found)
+        if used is not None:
+            self.pipelines[name] = used
+            return True
+        if found is None:
+            pipelines = [file.stem for file in self.project.pipelines() if file != self.path]
+            hint = nearest(reference, [*self.project.shelf_names("steps"), *pipelines])
+            reader.report("P107", f"there is no step definition {reference!r}", reader.place(*path, "uses"), hint)
+        return False
 
 
 # --- contracts --------------------------------------------------------------------------------------------------------

@@ -102,14 +102,19 @@ def _shorthand(parts: Mapping[str, Any]) -> None:
         parts["ReadSpec"]["oneOf"] = [{"required": ["read"]}, whole]
     if "CheckSpec" in parts:
         parts["CheckSpec"]["oneOf"] = [{"required": ["expr"]}, {"required": ["python"]}]
+    if "BindSpec" in parts:
+        whole = {"required": ["value"], "not": {"anyOf": [{"required": ["guard"]}, {"required": ["default"]}]}}
+        parts["BindSpec"]["oneOf"] = [{"required": ["read"]}, whole]
     if "ForEachSpec" in parts:
         parts["ForEachSpec"]["oneOf"] = [{"required": ["in"]}, {"required": ["same"]}]
 
 
 def _entries(step: dict[str, Any]) -> None:
-    """`reads: [idea]`, `tools: ["tools.py:look"]` and `checks: ["total > 0"]` beside the long forms."""
+    """`reads: [idea]`, `tools: ["tools.py:look"]`, `checks: ["total > 0"]` and `with: {topic: idea}` beside the long
+    forms."""
     for key in ("reads", "tools", "checks"):
         step[key]["items"] = {"anyOf": [dict(_TEXT), step[key]["items"]]}
+    step["with"]["additionalProperties"] = {"anyOf": [dict(_TEXT), step["with"]["additionalProperties"]]}
 
 
 def _pipeline(made: dict[str, Any], parts: dict[str, Any]) -> None:
@@ -130,7 +135,8 @@ def _step_file(made: dict[str, Any], parts: dict[str, Any]) -> None:
     """A step definition holds the keys of a step, but uses no other definition."""
     properties = made["properties"]
     _entries(properties)
-    del properties["uses"]
+    del properties["uses"], properties["with"]
+    parts.pop("BindSpec", None)
     made["properties"] = {"step": {**_TEXT, "description": KEY_HELP["StepSpec"]["step"]}, **properties}
 
 

@@ -108,7 +108,8 @@ BUDGET: Final[Mapping[str, str]] = {
 }
 STEP: Final[Mapping[str, str]] = {
     "step": "The definition's name; its file's name without .yaml.",
-    "uses": "A step definition of the shelf steps/; keys given here replace the definition's.",
+    "uses": "A step definition of the shelf steps/, whose keys are replaced by those given here; or another pipeline.",
+    "with": "What the inputs of the used pipeline are given: the name of a step or input, STEP.FIELD, or {value}.",
     "description": "What the step is for, for people.",
     "template": "The task: a file of the shelf templates/.",
     "prompt": "The task, written here.",
@@ -143,6 +144,12 @@ TOOL: Final[Mapping[str, str]] = {
     "keep": "The parts of its result that the model is told, as paths: total, items.name. The record keeps all.",
     "max_tokens": "The most of its result that the model is told; the record keeps all.",
 }
+BIND: Final[Mapping[str, str]] = {
+    "read": "The step or input that the input is given, or a field of it: plan.goals. With for_each also the entry.",
+    "guard": "What the used pipeline must not use the value for, on top of what is said of it already.",
+    "default": "What the input is given where that step made nothing.",
+    "value": "A fixed value.",
+}
 FOR_EACH: Final[Mapping[str, str]] = {
     "item": "What one entry is called, where templates, functions and prompts name it; left out, item.",
     "in": "The list: STEP.FIELD, or INPUT.FIELD, with more fields between dots.",
@@ -173,4 +180,5 @@ KEY_HELP: Final[Mapping[str, Mapping[str, str]]] = {
     "ForEachSpec": FOR_EACH,
     "ToolUse": TOOL,
     "StepSpec": STEP,
+    "BindSpec": BIND,
 }

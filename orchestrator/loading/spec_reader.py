@@ -27,7 +27,7 @@ NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 LATER: Final[Mapping[type[Strict], frozenset[str]]] = {
     PipelineSpec: frozenset({"memory"}),
     ContractSpec: frozenset({"tripwires"}),
-    StepSpec: frozenset({"recall", "memory", "chat", "with"})
+    StepSpec: frozenset({"recall", "memory", "chat"})
     | {"require", "on_input_change", "fallback", "updates", "tripwires", "select", "from"},
 }
 _PLANNED: Final = frozenset().union(*LATER.values())
@@ -38,7 +38,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "chain": _CHAIN,
 }
 _NO_RAW: Final = frozenset({StepSpec, ReadSpec})
-_ANY_VALUE: Final = frozenset({"default"})
+_ANY_VALUE: Final = frozenset({"default", "value"})
 
 
 class SpecReader:

@@ -38,6 +38,7 @@ from orchestrator.python.declarations import (
 from orchestrator.python.functions import Bound, bind
 from orchestrator.python.references import Found
 from orchestrator.python.sources import found, function_places, keyword_places, text_of
+from orchestrator.python.uses import used
 from orchestrator.spec import MISSING, PathKey
 from orchestrator.yaml_nodes import KEY, Document
 
@@ -55,11 +56,12 @@ READ_AS: Final[Mapping[str, tuple[Any, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A Python pipeline as a document, and the objects that its references stand for."""
+    """A Python pipeline as a document, and the objects that its references stand for, those it uses among them."""
 
     document: Document
     live: Mapping[str, Found]
     others: tuple[Document, ...]
+    pipelines: Mapping[str, Declarations] = field(default_factory=dict)
 
 
 def compile_pipeline(project: Project, declared: Declarations, path: Path) -> Compiled:
@@ -87,6 +89,7 @@ class _Compiler:
     faults: list[Diagnostic] = field(default_factory=list)
     artifacts: dict[str, dict[str, Any]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+    pipelines: dict[str, Declarations] = field(default_factory=dict)
 
     def compiled(self) -> Compiled:
         declared = self.declared
@@ -101,7 +104,7 @@ class _Compiler:
         data |= {"artifacts": self.artifacts} if self.artifacts else {}
         data["steps"] = steps
         data |= {"outputs": [_named(source) for source in declared.outputs]} if declared.outputs else {}
-        return Compiled(self._document(data), self.live, self._others())
+        return Compiled(self._document(data), self.live, self._others(), self.pipelines)
 
     def _document(self, data: dict[str, Any]) -> Document:
         file = self._shown(self.declared.place.file)
@@ -206,7 +209,7 @@ class _Compiler:
         data |= {"needs": [_named(source) for source in entry.needs]} if entry.needs else {}
         data |= {"tools": [self._tool(tool) for tool in entry.tools]} if entry.tools else {}
         data |= {"checks": [self._check(check) for check in entry.checks]} if entry.checks else {}
-        return {**data, **entry.keys}
+        return {**data, **entry.keys, **used(entry, self.pipelines)}
 
     def _function_ref(self, value: Any) -> Any:
         return self._reference(value) if callable(value) else value
@@ -371,7 +374,8 @@ class _Compiler:
         if isinstance(entry, InputDeclaration):
             kind = entry.type
         elif entry.function is None:
-            kind = entry.name if entry.produces is None else entry.produces
+            own = None if "uses" in entry.keys else entry.name  # what a used pipeline makes, it says itself
+            kind = own if entry.produces is None else entry.produces
         else:
             try:
                 kind = typing.get_type_hints(entry.function, localns=dict(entry.names)).get("return")

@@ -152,7 +152,7 @@ def test_S22_S23_whatever_stands_in_a_request_is_found_again_where_it_was_put(
     taken = snapshot(rows, [Message(1, "user", talk, "review")], message=talk or None)
     whole = graph([step("data"), node], {"line": ("string", LINE), "said": ("text", TEXT)})
     context = build_context(whole, node, taken, may_see="internal", provider_name="openai", window=None)
-    parsed = parse(compose(whole, node, context, taken).text)
+    parsed = parse(compose(node, context, taken).text)
     plain = is_plain(line)
     quote = FramedQuote("data", "a", "Not a limit.", value)
     framed = FramedArtifact("said", "text", "What was said.", (), said)

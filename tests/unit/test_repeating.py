@@ -127,7 +127,7 @@ def test_S23_a_draft_feedback_and_comment_that_attack_stay_where_they_were_put()
     seen = snapshot(GIVEN.artifacts.values(), [Message(1, "user", HOSTILE)], message=HOSTILE, redo=redo)
     whole = graph([step("limits", produces=LIMITS), node])
     context = build_context(whole, node, seen, may_see="internal", provider_name="openai", window=None)
-    parsed = parse_frame(compose(whole, node, context, seen).text)
+    parsed = parse_frame(compose(node, context, seen).text)
     shown = parsed.artifacts[-1]
     assert (shown.step, shown.draft, shown.not_for) == ("my-draft", f"edited by {HOSTILE}", ("Not a promise.",))
     assert shown.content == draft.body.decode()
@@ -145,6 +145,6 @@ def test_neither_draft_nor_comment_is_part_of_what_a_version_is_made_from() -> N
 
     def made_from(seen: Snapshot) -> str:
         context = build_context(whole, node, seen, may_see="internal", provider_name="openai", window=None)
-        return compose(whole, node, context, seen).manifest.inputs_hash
+        return compose(node, context, seen).manifest.inputs_hash
 
     assert made_from(GIVEN) == made_from(Snapshot(GIVEN.artifacts, redo=redo))

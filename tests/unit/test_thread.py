@@ -56,8 +56,9 @@ RATES_ROW = artifact("cost-calculator", RATES, {"weekly_usd": 997})
 
 def _prompt(node: StepNode, taken: Snapshot, whole: Graph | None = None) -> Prompt:
     whole = whole or _graph(node)
+    node = replace(node, system=whole.spec.system)
     context = build_context(whole, node, taken, may_see="internal", provider_name="openai", window=None)
-    return compose(whole, node, context, taken)
+    return compose(node, context, taken)
 
 
 def _graph(node: StepNode) -> Graph:

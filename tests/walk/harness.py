@@ -223,7 +223,12 @@ class House:
     def _open(self) -> tuple[Project, Settings, Graph]:
         project = find_project(self.folder)
         settings = load_settings(project, {"ORCH_MODEL": self.model, "HOME": str(self.folder)})
-        graph = build_graph(project, settings, project.pipeline(None), require_model=True)
+        graph = build_graph(
+            project,
+            settings,
+            project.pipeline("walk" if (self.folder / "walk.yaml").exists() else None),
+            require_model=True,
+        )
         return project, settings, graph
 
     def graph(self) -> Graph:
