@@ -417,7 +417,8 @@ def test_a_joined_step_reads_what_the_other_made_of_the_same_entry(tmp_path: Pat
         assert [(p.step, p.content) for p in pieces if p.step != "rival"] == [("profile", f"profile of {slug}, 1")]
     (last,) = world.requests("last")
     names = [a.step for a in parse(prompt_of(last)).artifacts]
-    assert names == ["profile", "profile/acme", "profile/core", "advice/acme", "advice/core"]
+    # What is missing of the one is missing of the other, and its readers are told so too.
+    assert names == ["profile", "profile/acme", "profile/core", "advice", "advice/acme", "advice/core"]
     # One item edited: its sibling is stale, the others are not.
     asyncio.run(world.edit("profile", "better", item="acme"))
 
