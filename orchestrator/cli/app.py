@@ -72,6 +72,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "compare": _entry(
         "compare", "compare", "Show what two runs, or two versions, differ in: inputs, values, prompts, model, cost."
     ),
+    "cost": _entry("cost", "cost", "Show what calls have cost: of RUN, or of all runs; by step, model, day or run."),
     "runs": _entry("runs", "runs", "List the runs of this project; or cancel, tag or remove some."),
     "explain": _entry("explain", "explain", "Explain a code of orch check, such as P101; without one, list them all."),
     "schema": _entry("schema", "schema", "Print the JSON Schema of pipeline, step or artifact files."),

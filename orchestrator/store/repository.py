@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from orchestrator.store import (
     cancelling,
     claims,
     commits,
+    costs,
     creation,
     earlier,
     fan_out,
@@ -194,6 +195,16 @@ class Store:
     async def states(self, run_id: str) -> tuple[StepState, ...]:
         """What the run's inputs and steps have come to, in order, with nothing of what they made."""
         return await self._read(partial(overview.states, run_id=run_id))
+
+    async def bills(
+        self, by: costs.By, run_id: str | None, since: datetime | None = None, until: datetime | None = None
+    ) -> tuple[costs.Bill, ...]:
+        """What the calls of one run, or of all, have cost, added up; sent from `since` on and before `until`."""
+        return await self._read(partial(costs.bills, by=by, run_id=run_id, since=since, until=until))
+
+    async def recorded_calls(self, run_id: str) -> costs.Recorded:
+        """A run's calls with what each brought, for asking what they would have cost otherwise. No bodies."""
+        return await self._read(partial(costs.recorded, run_id=run_id))
 
     async def budget(self, run_id: str) -> BudgetRow:
         return await self._read(partial(runs.budget, run_id=run_id))
