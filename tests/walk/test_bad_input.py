@@ -150,12 +150,10 @@ def test_a_python_file_that_cannot_be_loaded_is_an_authoring_fault(body: str, sa
 LATER_STEP = [
     "recall: [{from: profile}]", "memory: {x: 1}",
     "chat: true", "require: approved", "on_input_change: keep",
-    "fallback: [default]", "structured: prompt", "updates: [x]", "tripwires: [{figures: true}]", 'select: "tag:x"',
-    "from: session", "with: {notes: notes}",
+    "fallback: [default]", "updates: [x]", "tripwires: [{figures: true}]", 'select: "tag:x"', "from: session",
 ]  # fmt: skip
 LATER = [
     *((PIPELINE, "    description: The text that goes out.", "    ", key) for key in LATER_STEP),
-    *((PIPELINE, "max_output_tokens: 2000", "", key) for key in ("fallback: [default]", "structured: prompt")),
     (PIPELINE, "outputs: [announcement]", "outputs: [announcement]\n", "memory: {x: 1}"),
     (SIZE, "artifact: size", "artifact: size\n", "tripwires: [{figures: true}]"),
 ]
@@ -169,13 +167,6 @@ def test_a_key_of_a_later_version_is_not_available_yet(file: str, old: str, befo
     assert error["file"] == file
     assert f"'{key.split(':')[0]}' in a" in error["message"]
     assert error["message"].endswith("is not available yet")
-    assert err.count("error[") == 1
-
-
-def test_a_pipeline_as_a_step_is_not_available_yet_and_nothing_more_is_said(desk: Desk) -> None:
-    desk.change(PIPELINE, "\n  size:", "\n  look:\n    uses: launch\n\n  size:")
-    error, err = desk.refused(3, "check")
-    assert error["message"] == "'launch' is a pipeline; using one as a step is not available yet"
     assert err.count("error[") == 1
 
 
@@ -198,7 +189,7 @@ def test_overflow_by_cutting_is_not_available_yet(word: str, desk: Desk) -> None
         ("x = [\n", "is not valid TOML", None),
         ("usr = 5\n", "Did you mean 'user'?", 1),
         ('[providers."e\\u001b[2J"]\nkind = "openai"\n', "is no name of a provider", None),
-        ("[providers.openai]\nkind = 3\n", "must be openai, anthropic or scripted, not the number 3", 2),
+        ("[providers.openai]\nkind = 3\n", "must be openai, chat, anthropic or scripted, not the number 3", 2),
         ('[providers.openai]\napi_key = "sk-canary-1"\n', "Keys do not belong into files", 2),
     ],
 )
