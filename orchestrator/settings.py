@@ -36,7 +36,7 @@ __all__ = [
     "substitute_env",
 ]
 
-KNOWN_KINDS: Final[Mapping[str, str]] = {"openai": "openai", "anthropic": "anthropic", "scripted": "scripted"}
+KNOWN_KINDS: Final[Mapping[str, str]] = {kind: kind for kind in ("openai", "anthropic", "scripted", "replayed")}
 KEY_VARIABLES: Final = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 # Of the providers that need no table: the variables of their address and of their key.
 _VARIABLES: Final[Mapping[str, tuple[str, str]]] = {

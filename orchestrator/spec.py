@@ -362,16 +362,22 @@ class Places:
 
 class ProviderSpec(Strict):
     """`[providers.NAME]` of the project file. `kind` is what the server speaks: OpenAI's Responses API, its older chat
-    completions, Anthropic's Messages API, or written answers. `store = false` is ZDR: no id is ever sent, reasoning
-    travels sealed. `structured` is how its models are asked for a form, unless a model or a step says else."""
+    completions, Anthropic's Messages API; or written or recorded answers. `store = false` is ZDR: no id is ever sent,
+    reasoning travels sealed. `structured` is how its models are asked for a form, unless a model or a step says else.
+    """
 
-    kind: Literal["openai", "chat", "anthropic", "scripted"] | None = None
+    kind: Literal["openai", "chat", "anthropic", "scripted", "replayed"] | None = None
     base_url: str | None = None
     api_key_env: str | None = None
     chaining: Literal["auto", "server", "replay"] = "auto"
     store: bool | None = None
     may_see: Sensitivity = "internal"
     structured: Structured | None = None
+
+    @property
+    def sends(self) -> bool:
+        """Whether anything leaves this machine, or at least this process."""
+        return self.kind not in ("scripted", "replayed")
 
 
 class PriceSpec(Strict):

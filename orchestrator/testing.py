@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from orchestrator.frame import FramedArtifact, FramedQuote
     from orchestrator.graph import Graph
     from orchestrator.project import Project
+    from orchestrator.providers.base import Provider
     from orchestrator.providers.registry import Providers
+    from orchestrator.providers.replayed import ReplayedProvider
     from orchestrator.providers.scripted import Script, ScriptedProvider
     from orchestrator.python.declarations import Source
     from orchestrator.settings import Settings
@@ -47,11 +49,13 @@ __all__ = [
     "OrchProject",
     "OrchRun",
     "ProjectFactory",
+    "ReplayedFactory",
     "ScriptedFactory",
     "assert_guarded",
     "assert_not_in_context",
     "assert_stateless_start",
     "orch_project",
+    "orch_replayed",
     "orch_scripted",
 ]
 
@@ -90,6 +94,26 @@ def orch_scripted() -> ScriptedFactory:
     return make
 
 
+class ReplayedFactory(Protocol):
+    """What the fixture `orch_replayed` is."""
+
+    def __call__(self, folder: str | Path) -> ReplayedProvider: ...
+
+
+@pytest.fixture
+def orch_replayed(request: pytest.FixtureRequest) -> ReplayedFactory:
+    """Makes a model from the recordings of a real run (`orch run … --record DIR`): `orch_replayed("tape")`, a path
+    from the test file's folder. A request that was not recorded fails its step, and says what in it differs."""
+
+    def make(folder: str | Path) -> ReplayedProvider:
+        from orchestrator.providers.cassettes import Cassette
+        from orchestrator.providers.replayed import ReplayedProvider
+
+        return ReplayedProvider(tape=Cassette.load(request.path.parent / folder, str(folder)))
+
+    return make
+
+
 @pytest.fixture
 def orch_project(tmp_path: Path, request: pytest.FixtureRequest) -> ProjectFactory:
     """Opens a project: `orch_project()` the one that holds this test file, `orch_project("path")` another,
@@ -122,7 +146,7 @@ class OrchProject:
 
     folder: Path
     database: Path
-    model: ScriptedProvider | None = field(default=None, init=False)
+    model: Provider | None = field(default=None, init=False)
 
     def write(self, name: str, text: str) -> Path:
         """A file of the project; its text may be indented with the test."""
@@ -136,7 +160,7 @@ class OrchProject:
         pipeline: str | Pipeline | None = None,
         inputs: Mapping[str, Any] | None = None,
         *,
-        model: ScriptedProvider | None = None,
+        model: Provider | None = None,
         **options: Any,
     ) -> OrchRun:
         """`orch run`. `pipeline` is its name, or a `Pipeline` of your code; the project's only one may be left out.
@@ -153,7 +177,7 @@ class OrchProject:
 
         return self._do(pipeline, work)
 
-    def resume(self, run: OrchRun, *, model: ScriptedProvider | None = None, **options: Any) -> OrchRun:
+    def resume(self, run: OrchRun, *, model: Provider | None = None, **options: Any) -> OrchRun:
         """`orch resume`. `options` are those of `resume_run`: cap_usd, take_over, tools, settle."""
         from orchestrator.engine import resume_run
 
@@ -164,7 +188,7 @@ class OrchProject:
 
         return self._do(run.pipeline, work)
 
-    def revise(self, run: OrchRun, step: str, comment: str, *, model: ScriptedProvider | None = None) -> OrchRun:
+    def revise(self, run: OrchRun, step: str, comment: str, *, model: Provider | None = None) -> OrchRun:
         """`orch revise`: the step made once more as a person asks; the run as it is then."""
         from orchestrator.engine import revise
 
@@ -175,7 +199,7 @@ class OrchProject:
 
         return self._do(run.pipeline, work)
 
-    def rerun(self, run: OrchRun, *steps: str, model: ScriptedProvider | None = None) -> OrchRun:
+    def rerun(self, run: OrchRun, *steps: str, model: Provider | None = None) -> OrchRun:
         """`orch rerun RUN --from STEP`: the child run."""
         from orchestrator.forks import rerun
 
@@ -297,9 +321,8 @@ async def _look(services: Services, graph: Graph, run_id: str, pipeline: str | P
     )
 
 
-def _one_vendor(project: Project, settings: Settings, model: ScriptedProvider) -> Providers:
+def _one_vendor(project: Project, settings: Settings, model: Provider) -> Providers:
     """Providers whose every name leads to one model, which is never closed: it is the vendor, and outlives commands."""
-    from orchestrator.providers.base import Provider
     from orchestrator.providers.registry import Providers
 
     class OneVendor(Providers):

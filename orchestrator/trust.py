@@ -200,7 +200,7 @@ def _endpoints(project: Project, settings: Settings) -> Iterator[Demand]:
     origins = {name: setting.origin for name, setting in settings.table()}
     own = {project.display(project.file), ".env"}
     for name, spec in settings.providers.items():
-        if spec.kind == "scripted":
+        if not spec.sends:
             continue
         its_url = origins.get(f"providers.{name}.base_url") in own
         its_key = origins.get(f"providers.{name}.api_key_env") in own

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from orchestrator.cli.options import State, command, plain_text
+from orchestrator.cli.options import State, command, plain_text, tape_options
 from orchestrator.cli.refs import run_ref, step_ref
 from orchestrator.cli.run import confirm, events_option, money_option
 from orchestrator.cli.terminal import console, duration, excerpt, money, plural, show, show_line, spent, tokens, visible
@@ -39,6 +39,7 @@ _PLACES: Final = 3
 @click.option("--with-effects", is_flag=True, help="Run a step whose tools or Python may act on the world.")
 @click.option("--promote", metavar="SAMPLE", help="Of a BENCH: make this sample the run's new version, as b-2.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before the first paid call.")
+@tape_options
 @events_option
 def bench(
     state: State,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from orchestrator.cli.options import State, command, plain_text
+from orchestrator.cli.options import State, command, plain_text, tape_options
 from orchestrator.cli.refs import StepRef, step_ref
 from orchestrator.cli.run import events_option
 from orchestrator.cli.terminal import console, show, visible
@@ -41,6 +41,7 @@ stay_option = click.option("--no-resume", "stay", is_flag=True, help="Answer onl
 @click.option("-m", "--message", help="A comment; later steps see it.")
 @call_option
 @stay_option
+@tape_options
 @events_option
 def approve(
     state: State, reference: str, at: str | None, message: str | None, calls: tuple[str, ...], stay: bool
@@ -62,6 +63,7 @@ def approve(
 @click.option("--stop", is_flag=True, help="Make nothing again: end the run here.")
 @call_option
 @stay_option
+@tape_options
 @events_option
 def reject(
     state: State, reference: str, message: str, at: str | None, stop: bool, calls: tuple[str, ...], stay: bool

@@ -30,6 +30,8 @@ class State:
     trust: bool = False
     prefix: str = "orch"
     run_number: int | None = None
+    record: str | None = None
+    replay: str | None = None
 
     def command(self, text: str) -> str:
         """A command the user can paste, for the project and database this one ran on; safe to print (S27)."""
@@ -87,6 +89,21 @@ def _database(context: click.Context, parameter: click.Parameter, value: str | N
         state.db = value
         if value.startswith("sqlite"):  # a server's URL may hold a password, which no hint may repeat
             state.prefix += f" --db {shlex.quote(value)}"
+
+
+def tape_options(function: Callable[..., int]) -> Callable[..., int]:
+    """--record and --replay, for the commands that call models."""
+
+    def keep(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        plain_text(f"--{parameter.name}", value)
+        if value is not None and parameter.name is not None:
+            setattr(state_of(context), parameter.name, value)
+
+    def option(name: str, text: str) -> Callable[..., Callable[..., int]]:
+        return click.option(name, metavar="DIR", expose_value=False, callback=keep, help=text)
+
+    recorded = option("--record", "Write down what the models answer, to have it again.")
+    return recorded(option("--replay", "Answer from recordings: nothing is sent or paid.")(function))
 
 
 def shared_options() -> list[click.Parameter]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import State, command, plain_text
+from orchestrator.cli.options import State, command, plain_text, tape_options
 from orchestrator.cli.refs import run_ref, step_ref
 from orchestrator.cli.run import carry_out, confirm, events_option
 from orchestrator.cli.selecting import selected, steps_of
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--select", "selections", metavar="STEPS", multiple=True, help="Begin with these stale steps only.")
 @click.option("--force", is_flag=True, help="Run the selected steps again even where nothing has changed.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before the first paid call.")
+@tape_options
 @events_option
 def refresh(state: State, reference: str, selections: tuple[str, ...], force: bool, yes: bool) -> int:
     """Run what is stale again, in the same run.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import State, command, plain_text
+from orchestrator.cli.options import State, command, plain_text, tape_options
 from orchestrator.cli.refs import StepRef, step_ref
 from orchestrator.cli.run import carry_out, events_option
 from orchestrator.errors import UsageError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.argument("reference", metavar="RUN/STEP[/ITEM]")
 @click.argument("text", metavar="[TEXT]", required=False)
 @click.option("-m", "--message", metavar="TEXT", help="The same as TEXT.")
+@tape_options
 @events_option
 def revise(state: State, reference: str, text: str | None, message: str | None) -> int:
     """Have a finished step changed as you say: it goes on in its thread.

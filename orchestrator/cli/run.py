@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import State, command, plain_text, state_of
+from orchestrator.cli.options import State, command, plain_text, state_of, tape_options
 from orchestrator.cli.refs import run_ref
 from orchestrator.errors import UsageError
 
@@ -52,6 +52,7 @@ events_option = click.option(
 @click.option("--session", metavar="NAME", help="Go on with this conversation; default: a new one.")
 @click.option("--cap", metavar="USD", help="The most this run may cost; overrides the pipeline's budget.")
 @click.option("--yes", "-y", is_flag=True, help="Ask nothing: send, and approve every gate as it stands.")
+@tape_options
 @events_option
 def run(
     state: State,
@@ -116,6 +117,7 @@ def start(desk: Desk, graph: Graph, options: RunOptions, *, ask: bool, hints: bo
     multiple=True,
     help="Keep the edit or the draft; with fields, in these conflicts only.",
 )
+@tape_options
 @events_option
 def resume(
     state: State, reference: str, cap: str | None, take_over: bool, tools: tuple[str, ...], settles: tuple[str, ...]
@@ -148,6 +150,7 @@ def resume(
 @click.option("--only", metavar="STEPS", multiple=True, help="Run just these again.")
 @click.option("--until", metavar="STEPS", multiple=True, help="Of all that, run only what these need.")
 @click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help="Another value of an input.")
+@tape_options
 @events_option
 def rerun(
     state: State,

@@ -25,6 +25,7 @@ from orchestrator.errors import EXIT_INTERRUPTED, OrchError, StoreError, UsageEr
 if TYPE_CHECKING:
     from orchestrator.graph import Graph
     from orchestrator.project import Project
+    from orchestrator.providers.registry import Providers
     from orchestrator.settings import Settings
     from orchestrator.step import Services
     from orchestrator.store import Store
@@ -104,8 +105,27 @@ async def services(desk: Desk, listener: Callable[[Event], None] = warn) -> Asyn
     """Everything the engine works with, opened for one command."""
     from orchestrator.engine import open_services
 
-    async with open_services(desk.project, desk.settings, scope=desk.scope, listener=listener) as opened:
+    providers = _recorded(desk)
+    async with open_services(
+        desk.project, desk.settings, scope=desk.scope, listener=listener, providers=providers
+    ) as opened:
         yield opened
+
+
+def _recorded(desk: Desk) -> Providers | None:
+    """The project's providers as --record or --replay has them; None for themselves."""
+    record, replay = desk.state.record, desk.state.replay
+    if record and replay:
+        raise UsageError("--record and --replay exclude each other", hint="What is replayed is recorded already.")
+    if record:
+        from orchestrator.providers.recording import Recorder
+
+        return Recorder(desk.project, desk.settings, Path(record))
+    if replay:
+        from orchestrator.providers.replayed import Replayer
+
+        return Replayer(desk.project, desk.settings, Path(replay))
+    return None
 
 
 @asynccontextmanager

@@ -13,13 +13,18 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.money import Counted, Price, Rates
 from orchestrator.spec import PriceSpec
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo
+
+FREE: Final[Mapping[str, str]] = {
+    "scripted": "scripted answers cost nothing",
+    "replayed": "recorded answers cost nothing again",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,7 @@ class Prices:
         self, tables: Mapping[str, PriceSpec] | None = None, base_urls: Mapping[str, str] | None = None
     ) -> None:
         self._tables = dict(tables or {})
+        self._nothing = ""
         self._base_urls = dict(base_urls or {})
 
     def price(self, provider: str, model: str) -> Price | None:
@@ -48,8 +54,9 @@ class Prices:
         glob = self._glob(provider, model)
         if glob is not None:
             return Price(f'project file, prices."{glob}"', _rates(self._tables[glob]))
-        if provider == "scripted":
-            return Price("scripted answers cost nothing", Rates(*[Decimal(0)] * 4))
+        free = self._free(provider)
+        if free:
+            return Price(free, Rates(*[Decimal(0)] * 4))
         found = _packaged(provider, self._base_urls.get(provider, ""), model)
         return None if found is None else _packaged_price(found)
 
@@ -68,10 +75,19 @@ class Prices:
         glob = self._glob(provider, model)
         if glob is not None and self._tables[glob].context is not None:
             return self._tables[glob].context
-        if provider == "scripted":
+        if self._free(provider):
             return None
         found = _packaged(provider, self._base_urls.get(provider, ""), model)
         return found.context_window if found else None
+
+    def free(self, why: str) -> Prices:
+        """The same where nothing is paid for, whatever the model."""
+        prices = Prices(None, self._base_urls)
+        prices._nothing = why
+        return prices
+
+    def _free(self, provider: str) -> str:
+        return self._nothing or FREE.get(provider, "")
 
     def _glob(self, provider: str, model: str) -> str | None:
         """The most specific (longest) matching glob; ties by declaration order."""

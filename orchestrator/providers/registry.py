@@ -1,8 +1,8 @@
 """Which endpoints a project has: a provider's name to a driver, opened once and closed together.
 
-Names are `openai`, `anthropic`, `scripted`, and each `[providers.NAME]` of the project file. A name says where a
-request goes, with which key, and what may be sent there; nothing else in the code knows a URL or a key. A missing key
-is found here, before a run starts, and the error says which variable is empty and how to try without one.
+Names are `openai`, `anthropic`, `scripted`, `replayed`, and each `[providers.NAME]` of the project file. A name says
+where a request goes, with which key, and what may be sent there; nothing else in the code knows a URL or a key. A
+missing key is found here, before a run starts, and the error says which variable is empty and how to try without one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.providers.base import Provider, Traits
 from orchestrator.providers.prices import Prices
 from orchestrator.spec import PriceSpec, ProviderSpec
+from orchestrator.store.scrub import Scrubber
 
 # By kind (`chat` is OpenAI's too): where its vendor is, the variable of its key, and the last part of its hosts.
 VENDORS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -68,12 +69,12 @@ class Providers:
     def hosts(self, names: Iterable[str] | None = None) -> tuple[str, ...]:
         """Every host these providers (default: all) contact, for people: `host` or `host:port`, without user or key."""
         chosen = [self._spec(name) for name in names] if names is not None else list(self._specs().values())
-        found = {_shown_host(_url(spec)) for spec in chosen if spec.kind != "scripted"}
+        found = {_shown_host(_url(spec)) for spec in chosen if spec.sends}
         return tuple(sorted(found))
 
     def prices(self) -> Prices:
         """The price list of this project: its own tables, and each provider's vendor by where its base_url leads."""
-        urls = {name: _url(spec) for name, spec in self._specs().items() if spec.kind != "scripted"}
+        urls = {name: _url(spec) for name, spec in self._specs().items() if spec.sends}
         return Prices(self._settings.prices, urls)
 
     async def close(self) -> None:
@@ -88,6 +89,7 @@ class Providers:
             "openai": ProviderSpec(kind="openai"),
             "anthropic": ProviderSpec(kind="anthropic"),
             "scripted": ProviderSpec(kind="scripted"),
+            "replayed": ProviderSpec(kind="replayed"),
         }
         return {**known, **self._settings.providers}
 
@@ -108,6 +110,8 @@ class Providers:
             spec = self._spec(name)
             if spec.kind == "scripted":
                 opened = self._scripted(name, spec)
+            elif spec.kind == "replayed":
+                opened = self._replayed(spec)
             else:
                 open_one = {"anthropic": self._anthropic, "chat": self._chat}.get(str(spec.kind), self._openai)
                 opened = open_one(name, spec, _Address.of(name, spec), with_key)
@@ -124,6 +128,12 @@ class Providers:
             chaining="server" if spec.chaining == "auto" else spec.chaining,
             may_see=spec.may_see,
         )
+
+    def _replayed(self, spec: ProviderSpec) -> Provider:
+        from orchestrator.providers.replayed import ReplayedProvider
+
+        scrubber = Scrubber(self._settings.secret_values())
+        return ReplayedProvider(self._root, chaining=spec.chaining, may_see=spec.may_see, scrubber=scrubber)
 
     def _openai(self, name: str, spec: ProviderSpec, address: _Address, with_key: bool) -> Provider:
         from orchestrator.providers.openai import OpenAIProvider, detect_chaining, dialect_for
