@@ -12,6 +12,7 @@ special case, it is the same loop entered with a longer list.
     reply that failed a check    → send the feedback, on the reply's own id
     reply cut off                → send the same items again from the same parent, once, with a higher cap
     id unknown or ignored        → send everything again without an id (rung: replay), then chain on
+    no answer from this model    → send everything to the next one that may stand in for it, then go on there
     reply that was accepted      → the next question, on the reply's own id (a Python step asks on)
 
 A thread may hold several questions, each with an output contract and re-asks of its own; a chain works on one of them,
@@ -25,6 +26,7 @@ but carried to the commit, so that a one-call step costs two transactions.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -33,6 +35,7 @@ from typing import Any, Final, Literal, Protocol
 from orchestrator.answering import Answering, ToolRecorder
 from orchestrator.clock import Clock
 from orchestrator.errors import BudgetExceeded, OrchError, ProviderFailure, StepFailed
+from orchestrator.fallbacks import FALLS_BACK, PATIENCE, Candidate, last_word, said_to, taken_up, with_form
 from orchestrator.ids import is_synthetic, sha256, uuid7
 from orchestrator.money import NO_CAPS, Caps, Price
 from orchestrator.moves import (
@@ -47,7 +50,6 @@ from orchestrator.moves import (
     next_move,
     prompt_item,
     question,
-    transcript,
     turn,
 )
 from orchestrator.providers.base import Provider, StreamEvent, may_be_billed
@@ -147,7 +149,7 @@ class Recorder(ToolRecorder, Protocol):
     async def sent(self, call: SentCall) -> None: ...
     async def again(self, call: SentCall) -> None: ...
     def created(self, call_id: str, response_id: str) -> None: ...
-    async def adopted(self, event: Event) -> None: ...
+    async def told(self, event: Event) -> None: ...
     async def done(self, call: DoneCall, events: Sequence[Event]) -> None: ...
 
 
@@ -201,7 +203,8 @@ class Chain:
 
     `opening` are the items that ask, by default the thread's own prompt; `ask` names the question in the record;
     `skipped` counts recorded calls that no longer belong to the thread; `before` are the calls of the threads that this
-    one goes on from.
+    one goes on from. `fallbacks` are the models left to ask where this one does not answer, `barred` those that may not
+    be, and why.
     """
 
     provider: Provider
@@ -221,9 +224,15 @@ class Chain:
     skipped: int = 0
     _first_text: float | None = field(default=None, init=False)  # seconds from the call to its first word
     before: tuple[CallRow, ...] = ()
+    fallbacks: tuple[Candidate, ...] = ()
+    barred: tuple[str, ...] = ()
+    _form: str = field(default="", init=False)  # what the model is told of the form, where the task does not say it
+    _tried: list[str] = field(default_factory=list, init=False)
 
     async def run(self) -> Finished:
         """Go on until a reply is accepted. Raises ChainStopped, ToolWaits, or what the recorder raises."""
+        first, *left = taken_up((self._here, *self.fallbacks), self.calls)
+        self._move_to(first, tuple(left))
         try:
             return await self._go_on()
         except ChainStopped as stopped:
@@ -262,16 +271,18 @@ class Chain:
         except ProviderFailure:  # whatever it is, the same call meets it again, and says it
             return None
         self._event("call.adopted", seq=sent.seq, response_id=reply.id)
-        await self.recorder.adopted(Event("call.adopted", data={"seq": sent.seq, "response_id": reply.id}))
+        await self.recorder.told(Event("call.adopted", data={"seq": sent.seq, "response_id": reply.id}))
         return sent, request, reply, timer.seconds()
 
     async def _call(self, move: Send) -> Finished | None:
+        move = replace(move, items=with_form(self._form, self._said(move), move.items))
         request, rung = self._request(move)
         sent = self._sent(move, request, rung)
         window = self.prices.window(sent.provider, sent.model)
         excess = await over_window(self.provider, request, sent.estimate_tokens, window)
         if excess is not None:
-            raise ChainStopped(excess, None)
+            await self._elsewhere(excess, None)
+            return None
         timer = _Timer(self.clock)
 
         async def begin() -> None:
@@ -287,6 +298,7 @@ class Chain:
                 self._listener(sent, timer),
                 deadline=self.policy.deadline,
                 clock=self.clock,
+                patience=PATIENCE if self.fallbacks else math.inf,
                 admission=self._admission(sent, request),
                 begin=begin,
                 again=lambda: self.recorder.again(sent),
@@ -298,7 +310,8 @@ class Chain:
             raise ChainStopped(exceeded, lost) from exceeded
         except ProviderFailure as failure:
             if timer.started is None:  # it has not come to be sent
-                raise ChainStopped(failure, None) from failure
+                await self._elsewhere(failure, None)
+                return None
             await self._failed(sent, failure, timer.seconds())
             return None
         return await self._weigh(sent, request, reply, timer.seconds())
@@ -310,12 +323,18 @@ class Chain:
     def _held(self) -> tuple[CallRow, ...]:
         return (*self.before, *self.calls)
 
+    def _said(self, move: Send) -> tuple[Item, ...]:
+        """What stands ahead of a call's own items."""
+        return () if move.source == "REBUILD" else said_to(self._here, self._held())
+
     def _request(self, move: Send) -> tuple[Request, Rung]:
-        before = () if move.source == "REBUILD" else transcript(self._held())
-        parent = self.thread.id if move.source == "REBUILD" else head(self._held(), self.thread.id)
+        before = self._said(move)
+        last = None if move.source == "REBUILD" else head(self._held())
+        parent = last.done.response_id or "" if last is not None and last.done is not None else self.thread.id
         chained = (
             not move.replay
-            and not is_synthetic(parent)
+            and last is not None
+            and self._here.made(last)
             and self.endpoints.mode(self.provider, self.policy.model) != "replay"
         )
         policy = self.policy
@@ -342,8 +361,7 @@ class Chain:
         return request, "chain" if chained or fresh else "replay"
 
     def _sent(self, move: Send, request: Request, rung: Rung) -> SentCall:
-        before = () if move.source == "REBUILD" else transcript(self._held())
-        tokens = self._estimate((*before, *move.items))
+        tokens = self._estimate((*self._said(move), *move.items))
         traits = self.provider.traits
         wire = self.provider.wire(request)
         price = self.prices.price(traits.name, request.model)
@@ -425,7 +443,8 @@ class Chain:
             cost_usd=Decimal(0) if usage else None, first_text_seconds=self._first_text,
         )  # fmt: skip
         if failure.kind not in REPLAY_REASONS or sent.rung == "replay" or is_synthetic(sent.previous):
-            raise ChainStopped(failure, done)
+            await self._elsewhere(failure, done)
+            return
         if failure.kind == "chain_unsupported":
             self.endpoints.learn(self.provider, self.policy.model, "replay")
         else:
@@ -480,14 +499,13 @@ class Chain:
         reason = reply.incomplete_reason or "unknown reason"
         done = replace(done, outcome="cut_off", reason=reason)
         if reason == WINDOW_FULL:
-            raise ChainStopped(
-                ProviderFailure(
-                    f"{request.model}: the context and the reply together are over the model's window",
-                    hint="read fewer artifacts or fields, or use another model",
-                    kind="too_long",
-                ),
-                done,
+            failure = ProviderFailure(
+                f"{request.model}: the context and the reply together are over the model's window",
+                hint="read fewer artifacts or fields, or use another model",
+                kind="too_long",
             )
+            await self._elsewhere(failure, done)
+            return
         if reason != "max_output_tokens" or any(map(is_cut_off, turn(self.calls))):
             raise ChainStopped(
                 StepFailed(
@@ -512,6 +530,9 @@ class Chain:
             self._done_event(done)
             return Finished(verdict, done, tuple(self.calls))
         refused = any(f.kind == "refusal" for f in verdict.faults)
+        if refused and self.fallbacks:
+            await self._switch(verdict.faults[0].message, replace(done, outcome="discarded", reason="refused"))
+            return None
         if refused or used >= self.policy.reasks:
             error = _rejected(verdict.faults, used, refused)
             raise ChainStopped(error, replace(done, outcome="rejected", reason=error.message))
@@ -519,6 +540,49 @@ class Chain:
         reason = "; ".join(f"{f.kind}: {f.message}" for f in verdict.faults)
         await self._record(replace(done, outcome="reask", follow=(TextItem((verdict.feedback,)),), reason=reason))
         return None
+
+    # --- another model
+
+    @property
+    def _here(self) -> Candidate:
+        """The model that is asked now."""
+        policy = self.policy
+        return Candidate(
+            self.provider,
+            policy.model,
+            policy.effort,
+            policy.max_output_tokens,
+            policy.output,
+            self._form,
+            policy.background,
+        )
+
+    def _move_to(self, candidate: Candidate, left: tuple[Candidate, ...]) -> None:
+        self.provider, self._form, self.fallbacks = candidate.provider, candidate.form, left
+        self.policy = replace(
+            self.policy,
+            model=candidate.model,
+            effort=candidate.effort,
+            max_output_tokens=candidate.max_output_tokens,
+            output=candidate.output,
+            background=candidate.background,
+        )
+
+    async def _elsewhere(self, failure: ProviderFailure, done: DoneCall | None) -> None:
+        """This model does not answer: ask the next. Raises ChainStopped where that cannot help, or there is none."""
+        if failure.kind not in FALLS_BACK or not self.fallbacks:
+            raise ChainStopped(last_word(failure, self._tried, self.barred), done) from failure
+        await self._switch(failure.message, done)
+
+    async def _switch(self, reason: str, done: DoneCall | None) -> None:
+        """Go on at the next model, and say so; `done` ends the call that led to it, if one was sent."""
+        was = self._here.name
+        self._tried.append(f"{was} ({reason})")
+        self._move_to(self.fallbacks[0], self.fallbacks[1:])
+        told = {"was": was, "now": self._here.name, "reason": reason}
+        self._event("model.switched", **told)
+        event = Event("model.switched", data=told)
+        await (self._record(done, event) if done is not None else self.recorder.told(event))
 
     async def _rebuild(self, done: DoneCall) -> None:
         """The chain does not hold: the next call brings everything along, and the trace says why."""

@@ -91,12 +91,12 @@ def transcript(calls: Sequence[CallRow]) -> tuple[Item, ...]:
     return tuple(item for c in kept if c.done for item in (*c.sent.items, *c.done.items))
 
 
-def head(calls: Sequence[CallRow], synthetic: str) -> str:
-    """The id the next call chains on: the last completed response, or the thread's synthetic id."""
+def head(calls: Sequence[CallRow]) -> CallRow | None:
+    """The call whose response the next one chains on: the last completed one; None where there is none."""
     for call in reversed(standing(calls)):
         if in_transcript(call) and call.done and call.done.response_id:
-            return call.done.response_id
-    return synthetic
+            return call
+    return None
 
 
 def ends_with(calls: Sequence[CallRow]) -> bytes | None:

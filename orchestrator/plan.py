@@ -6,7 +6,7 @@ from what the store holds now (threads-and-context §7). Nothing here calls a mo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -19,7 +19,7 @@ from orchestrator.context.guards import highest, may_be_sent
 from orchestrator.context.select import not_declared
 from orchestrator.errors import UsageError
 from orchestrator.fan_out import collector, expand
-from orchestrator.graph import Graph, Read, StepNode, downstream
+from orchestrator.graph import Graph, ModelChoice, Read, StepNode, downstream
 from orchestrator.ids import sha256, synthetic_thread_id
 from orchestrator.inputs import check_inputs
 from orchestrator.providers.prices import Prices
@@ -169,13 +169,18 @@ def _refusals(services: Services, graph: Graph, known: Mapping[str, Sensitivity]
         levels[step.name] = known.get(step.name) or highest((step.contract.sensitivity, *reads.values()))
         if step.name in known or step.model is None or not step.asks:
             continue
-        traits = services.providers.offline(step.model.provider).traits
-        refused[step.name] = tuple(
-            f"would be refused: {name} is {level}, and {traits.name} may see {traits.may_see} at most"
-            for name, level in reads.items()
-            if not may_be_sent(level, traits.may_see)
-        )
+        refused[step.name] = tuple(_refusals_of(services, step.model, reads))
     return refused
+
+
+def _refusals_of(services: Services, model: ModelChoice, reads: Mapping[str, Sensitivity]) -> Iterator[str]:
+    """Why a step would be refused, or could not fall back on another model, for what it reads."""
+    for choice in model.candidates:
+        traits = services.providers.offline(choice.provider).traits
+        what = "would be refused" if choice is model else f"could not fall back on {choice.name}"
+        for name, level in reads.items():
+            if not may_be_sent(level, traits.may_see):
+                yield f"{what}: {name} is {level}, and {traits.name} may see {traits.may_see} at most"
 
 
 async def _conversations_cut(services: Services, run: RunRow, steps: Sequence[StepNode]) -> dict[str, tuple[str, ...]]:

@@ -34,6 +34,7 @@ from orchestrator.bodies.asking import (
 )
 from orchestrator.bodies.body import Body, calls_of
 from orchestrator.bodies.following import opening, taken_up
+from orchestrator.bodies.switching import fallbacks_of
 from orchestrator.chain import Chain, ChainStopped, Finished
 from orchestrator.collecting import Collected, collect, is_collector
 from orchestrator.context import build_context, shows_draft
@@ -121,13 +122,14 @@ def check_models(services: Services, graph: Graph, *, with_key: bool = True) -> 
                     f"{step.name} has no model",
                     hint="set ORCH_MODEL=provider:model, for instance ORCH_MODEL=openai:gpt-6-luna",
                 )
-            traits = opened(step.model.provider).traits
-            if step.model.background and not traits.background:
-                raise ConfigError(
-                    f"{step.name} calls its model in the background, and {traits.name} keeps no answers",
-                    hint=f"take `background` from the model alias {step.model.alias}, or use a provider that stores",
-                )
-            hosts[traits.base_url] = None
+            for model in step.model.candidates:
+                traits = opened(model.provider).traits
+                if model.background and not traits.background:
+                    raise ConfigError(
+                        f"{step.name} calls its model in the background, and {traits.name} keeps no answers",
+                        hint=f"take `background` from the model alias {model.alias}, or use a provider that stores",
+                    )
+                hosts[traits.base_url] = None
     return tuple(hosts)
 
 
@@ -232,6 +234,7 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
             claim = replace(claim, events=(Event("step.rebuilt", data={"reason": begins.why}),))
     thread, context = begins.thread, begins.context
     recorder = StoreRecorder(services.store, dispatch, None if recorded else replace(claim, thread=thread))
+    fallbacks, barred = fallbacks_of(walk, context.sensitivity)
     chain = Chain(
         provider=provider,
         thread=thread,
@@ -240,6 +243,8 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
         recorder=recorder,
         source=begins.source,
         before=begins.before,
+        fallbacks=fallbacks,
+        barred=barred,
         prices=services.prices,
         endpoints=services.endpoints,
         clock=services.clock,
@@ -255,13 +260,11 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
 async def _commit_model(
     walk: Walk, snapshot: Snapshot, finished: Finished, context: Context, base_head: str | None
 ) -> tuple[Dispatch, ...]:
-    model = walk.step.model
-    assert model is not None
-    verdict = finished.verdict
+    verdict, asked = finished.verdict, finished.calls[-1].sent
     artifact = NewArtifact(
         contract=walk.step.contract.name,
         body=verdict.body,
-        author=f"{model.provider}:{model.model}",
+        author=f"{asked.provider}:{asked.model}",
         origin="model",
         sensitivity=_highest(context.sensitivity, walk.step.contract.sensitivity),
         field_hashes=walk.step.contract.field_hashes(verdict.body),

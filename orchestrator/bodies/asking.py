@@ -434,8 +434,12 @@ class StoreRecorder:
         with contextlib.suppress(StoreError):  # the call's own `done` meets it too, and reports it
             await self.store.created(call_id, response_id)
 
-    async def adopted(self, event: Event) -> None:
-        await self.store.note(self.dispatch, (event,))
+    async def told(self, event: Event) -> None:
+        """Before anything was sent it rides with the claim: the attempt is nobody's yet."""
+        if self.claim is not None:
+            self.claim = replace(self.claim, events=(*self.claim.events, event))
+        else:
+            await self.store.note(self.dispatch, (event,))
 
     async def done(self, call: DoneCall, events: Sequence[Event]) -> None:
         await self.store.done(self.dispatch, call, events)

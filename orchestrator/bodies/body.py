@@ -34,9 +34,10 @@ from orchestrator.bodies.asking import (
 )
 from orchestrator.bodies.ctx import Ctx
 from orchestrator.bodies.recalling import Recalled, Recollection, further_key, opening_key
+from orchestrator.bodies.switching import fallbacks_of
 from orchestrator.chain import Chain, ChainStopped
 from orchestrator.context import build_context
-from orchestrator.context.guards import check_access
+from orchestrator.context.guards import check_access, highest
 from orchestrator.context.render import given_block
 from orchestrator.contracts import Contract, class_contract
 from orchestrator.errors import BudgetExceeded, OrchError, Place, StepFailed, StoreError
@@ -278,6 +279,7 @@ class Body:
         if thread.record is None:
             return await self._first(thread, walk, question)
         assert thread.context is not None
+        self.sensitivities += [block.sensitivity for block in question.given.values()]
         item = await off_loop(node, follow_up, node, thread.context, question)
         return _Asked(walk, further_key(item, node.contract), (item,), "FOLLOW_UP")
 
@@ -357,6 +359,7 @@ class Body:
         assert thread.recorder is not None
         assert thread.context is not None
         services = asked.walk.services
+        fallbacks, barred = fallbacks_of(asked.walk, highest(self.sensitivities))
         elsewhere = sum(call.sent.thread_id != thread.record.id for call in thread.calls)
         chain = Chain(
             provider=self.provider,
@@ -374,6 +377,8 @@ class Body:
             opening=asked.opening,
             ask=asked.key,
             skipped=thread.skipped - elsewhere,
+            fallbacks=fallbacks,
+            barred=barred,
         )
         try:
             finished = await chain.run()

@@ -231,6 +231,10 @@ class Progress(AbstractContextManager["Progress"]):
     def _on_step_rebuilt(self, event: Event) -> None:
         self._step(event).notes.append(f"thread rebuilt: {event.data.get('reason', '')}")
 
+    def _on_model_switched(self, event: Event) -> None:
+        data = event.data
+        self._say(event, f"{data.get('was')} does not answer, {data.get('now')} is asked: {data.get('reason')}")
+
     def _on_step_moved(self, event: Event) -> None:
         inputs = ", ".join(str(name) for name in event.data.get("inputs") or ())
         ending = "running again" if event.data.get("redo") else "kept, but stale"

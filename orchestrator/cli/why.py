@@ -162,10 +162,13 @@ def _print_thread(out: Console, thread: dict[str, Any]) -> None:
     from decimal import Decimal
 
     show(out, f"  thread {visible(thread['name'], one_line=True)} · {visible(thread['model'], one_line=True)}")
+    own = f"{thread['provider']}:{thread['model']}"
     for call in thread["calls"]:
         chained = f"on {call['previous_response_id']}" if call["previous_response_id"] else "starts from nothing"
         if call["rung"] != "chain":
             chained = f"{call['rung']} of the whole thread"
+        if call["model"] != own:
+            chained = f"{call['model']}, {chained}"
         usage = ""
         if call["input_tokens"] is not None:
             usage = f"{tokens(call['input_tokens'])}→{tokens(call['output_tokens'] or 0)}"

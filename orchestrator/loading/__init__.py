@@ -55,7 +55,7 @@ __all__ = ["Loaded", "load_contract", "load_declared", "load_pipeline", "substit
 # What a step does stands under one of these; giving one at a `uses:` replaces whichever the definition has.
 _TASK_KEYS: Final = frozenset({"template", "prompt", "python", "gate"})
 _NAMED: Final = frozenset({("steps",), ("inputs",), ("artifacts",), ("models",)})
-_WORD_LISTS: Final = ("needs", "stale_on")
+_WORD_LISTS: Final = ("needs", "stale_on", "fallback")
 _REFERENCES: Final = ("template", "python", "tools", "checks", "produces")
 _INPUT_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
@@ -287,7 +287,7 @@ class _PipelineLoader:
         return _contract(self.reader, data, path, name, self.producers.get(name, []))
 
     def _model(self, name: str, data: dict[str, Any], path: PathKey) -> ModelSpec | None:
-        keys = self.reader.keys(data, path, ModelSpec, "a model alias")
+        keys = self._lists(self.reader.keys(data, path, ModelSpec, "a model alias"), path)
         return self.reader.model(ModelSpec, keys, path, f"model alias {name!r}")
 
     def _note_producers(self, steps: object) -> None:

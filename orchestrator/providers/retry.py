@@ -45,16 +45,18 @@ async def respond(
     admission: Admission | None = None,
     begin: Callable[[], Awaitable[None]] = _nothing,
     again: Callable[[], Awaitable[None]] = _nothing,
+    patience: float = math.inf,
 ) -> Reply:
     """Ask until there is a reply, at most five times. `deadline` is monotonic seconds of `clock`; None = no limit.
 
     Each try waits at `admission` for its turn. `begin` is awaited right ahead of the first one, `again` ahead of each
-    that follows one which may have been billed; what they raise ends the call.
+    that follows one which may have been billed; what they raise ends the call. A wait longer than `patience` that the
+    server asks for is not begun.
 
     Raises ProviderFailure: the last try's, with its kind and the number of tries; or at once, where a retry cannot
     help or the wait is longer than the time left. Cancellation propagates and closes the connection.
     """
-    policy = _Policy(clock or SystemClock(), deadline, listener)
+    policy = _Policy(clock or SystemClock(), deadline, listener, patience)
     way_in = admission or Limits(clock=clock, sleep=sleep).admission(provider.traits, request.model, 0, 0.0)
     retrying = AsyncRetrying(
         stop=stop_after_attempt(TRIES),
@@ -67,7 +69,7 @@ async def respond(
     try:
         async for attempt in retrying:
             with attempt:
-                async with way_in.entered(policy.left(), policy.waits) as one_try:
+                async with way_in.entered(min(policy.left(), patience), policy.waits) as one_try:
                     within = policy.within_time(request)
                     await (begin() if policy.tries == 1 else again() if policy.may_be_billed else _nothing())
                     reply = await provider.respond(within, listener)
@@ -95,7 +97,8 @@ def _after_tries(failure: ProviderFailure, tries: int) -> ProviderFailure:
 class _Policy:
     """How long to wait before the next try, and whether there is time for it."""
 
-    def __init__(self, clock: Clock, deadline: float | None, listener: Listener) -> None:
+    def __init__(self, clock: Clock, deadline: float | None, listener: Listener, patience: float = math.inf) -> None:
+        self.patience = patience
         self.clock = clock
         self.deadline = deadline
         self.listener = listener
@@ -128,7 +131,7 @@ class _Policy:
         failure = _failure(state)
         self.may_be_billed = may_be_billed(failure)
         wait = state.upcoming_sleep
-        if wait < self.left():
+        if wait < min(self.left(), self.patience):
             self.listener(StreamEvent("retry", failure.message, wait))
         elif failure.retry_after is None:
             raise failure

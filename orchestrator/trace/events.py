@@ -174,6 +174,16 @@ class StepRebuilt(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSwitched(RunEvent):
+    """A model did not answer: the thread goes on at the next one that stands in for it."""
+
+    KIND: ClassVar[str] = "model.switched"
+    was: str
+    now: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepMoved(RunEvent):
     """Somebody edited what the step had read; `redo`: it runs once more."""
 

@@ -92,6 +92,7 @@ def _call(call: CallRow) -> dict[str, Any]:
     return {
         "seq": sent.seq,
         "source": sent.source,
+        "model": f"{sent.provider}:{sent.model}",
         "previous_response_id": None if is_synthetic(sent.previous) else sent.previous,
         "response_id": (done.response_id if done else None) or call.response_id,
         "rung": sent.rung,

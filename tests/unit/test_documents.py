@@ -396,6 +396,7 @@ def test_R024_the_why_document() -> None:
     assert thread["calls"][0] == {
         "seq": 1,
         "source": "NEXT_STEP",
+        "model": "openai:m",
         "previous_response_id": None,
         "response_id": "resp_1",
         "rung": "chain",
