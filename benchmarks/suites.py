@@ -158,12 +158,39 @@ def prompts(size: Size) -> Iterator[Line]:
     yield Line("T14 prompt tokens, from 16 to 64 steps", "exponent", [ours], 1.05, [chat])
 
 
+def tokens(size: Size) -> Iterator[Line]:
+    """The eight-step example, asked in three ways, in the money of a strict server's counts (R021): in cents."""
+    for mode in ("native", "prompt"):
+        found = _fresh(f"tokens.{mode}", 8)
+        for key, label in (
+            ("0.5", "cached at 0.5"),
+            ("0.25", "0.25"),
+            ("0.1", "0.1"),
+            ("write", "0.1, writes at 1.25"),
+        ):
+            run = found[f"run.{key}"]
+            yield Line(f"eight steps, forms {mode}, {label}: as run", "¢", [run * 100])
+            for way, name in (("chain", "one chain"), ("history", "whole history")):
+                yield Line(f"  {name}, against as run", "×", [found[f"{way}.{key}"] / run])
+
+
+def stall(size: Size) -> Iterator[Line]:
+    """How long the event loop stands still while a step reads 5 MB."""
+    yield Line("longest stall while 5 MB are rendered and counted", "ms", _each("stall.big", size.rounds), 250)
+
+
+def _each(subject: str, rounds: int) -> list[float]:
+    return [_fresh(subject, 5_000_000)["stall"] * 1000 for _ in range(rounds)]
+
+
 SUITES: Final[Mapping[str, Callable[[Size], Iterator[Line]]]] = {
     "chain": chain,
     "fanout": fanout,
     "resume": resume,
     "start": start,
     "prompts": prompts,
+    "tokens": tokens,
+    "stall": stall,
 }
 
 

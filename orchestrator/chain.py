@@ -81,6 +81,7 @@ from orchestrator.values import (
     ToolOutput,
     Usage,
 )
+from orchestrator.workers import aside
 
 # A call that is reported to have cost more is not believed, and charged as it was reserved: a server may say anything.
 MOST_USD: Final = Decimal(10_000)
@@ -276,8 +277,7 @@ class Chain:
 
     async def _call(self, move: Send) -> Finished | None:
         move = replace(move, items=with_form(self._form, self._said(move), move.items))
-        request, rung = self._request(move)
-        sent = self._sent(move, request, rung)
+        request, rung, sent = await aside(self._size(move), self._prepared, move)
         window = self.prices.window(sent.provider, sent.model)
         excess = await over_window(self.provider, request, sent.estimate_tokens, window)
         if excess is not None:
@@ -315,6 +315,16 @@ class Chain:
             await self._failed(sent, failure, timer.seconds())
             return None
         return await self._weigh(sent, request, reply, timer.seconds())
+
+    def _size(self, move: Send) -> int:
+        """About how much text this call brings or holds."""
+        opening = sum(len(part) for block in self.thread.prompt.blocks for part in block.parts)
+        return opening + sum(len(item.text) for item in move.items if isinstance(item, TextItem))
+
+    def _prepared(self, move: Send) -> tuple[Request, Rung, SentCall]:
+        """The request, and what is written down of it. Raises ChainStopped."""
+        request, rung = self._request(move)
+        return request, rung, self._sent(move, request, rung)
 
     def _admission(self, sent: SentCall, request: Request) -> Admission:
         weight = sent.estimate_tokens + request.max_output_tokens

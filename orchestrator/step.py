@@ -222,7 +222,7 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
     recorded = journal.threads[0] if journal is not None and journal.threads else None
     if recorded:
         await begin(walk, claim)
-        begins = taken_up(walk, provider, snapshot, recorded)
+        begins = await taken_up(walk, provider, snapshot, recorded)
     else:
         try:
             begins = await opening(walk, provider, snapshot, now)

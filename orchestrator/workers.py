@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 
+LARGE: Final = 100_000  # bytes that are rendered or counted in a few milliseconds
 ARRIVAL: Final = 1000  # milliseconds in which a stop reaches its thread
 
 
@@ -68,6 +69,12 @@ async def run_blocking(function: Callable[..., T], /, *args: Any, **kwargs: Any)
 async def run_stoppable(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
     """As `run_blocking`, for what only computes in Python: cancelling the caller stops it, wherever it is."""
     return await _in_thread(partial(function, *args, **kwargs), stop=True)
+
+
+async def aside(size: int, work: Callable[..., T], /, *args: Any) -> T:
+    """Work of our own that only computes, on about so many bytes: in a thread if they are many, lest everything else
+    stand still meanwhile; else here, where it is done sooner than a thread is made. Raises what the work raises."""
+    return await run_stoppable(work, *args) if size > LARGE else work(*args)
 
 
 async def _in_thread(work: Callable[[], T], *, stop: bool) -> T:

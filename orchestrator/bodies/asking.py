@@ -262,6 +262,12 @@ async def new_thread(walk: Walk, provider: Provider, context: Context, snapshot:
     )
 
 
+def weight(snapshot: Snapshot) -> int:
+    """About how many bytes are rendered of what a step reads."""
+    items = (one for entries in snapshot.items.values() for one in entries.values())
+    return sum(len(artifact.body) for artifact in (*snapshot.artifacts.values(), *items))
+
+
 async def compose_off_loop(
     step: StepNode, context: Context, snapshot: Snapshot, question: Question | None = None
 ) -> Prompt:

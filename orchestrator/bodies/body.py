@@ -33,10 +33,10 @@ from orchestrator.bodies.asking import (
     recorded_thread,
 )
 from orchestrator.bodies.ctx import Ctx
+from orchestrator.bodies.following import context_for
 from orchestrator.bodies.recalling import Recalled, Recollection, further_key, opening_key
 from orchestrator.bodies.switching import fallbacks_of
 from orchestrator.chain import Chain, ChainStopped
-from orchestrator.context import build_context
 from orchestrator.context.guards import check_access, highest
 from orchestrator.context.render import given_block
 from orchestrator.contracts import Contract, class_contract
@@ -287,14 +287,7 @@ class Body:
         """The thread with its first question: as recorded, if it was asked before, else new."""
         step, traits = walk.step, self.provider.traits
         assert step.model is not None
-        context = build_context(
-            walk.graph,
-            step,
-            self.snapshot,
-            may_see=traits.may_see,
-            provider_name=traits.name,
-            window=walk.services.prices.window(step.model.provider, step.model.model),
-        )
+        context = await context_for(walk, self.provider, self.snapshot)
         composed = await compose_off_loop(step, context, self.snapshot, question)
         prompt = replace(composed, manifest=self.now)
         key = opening_key(prompt, step.contract)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from orchestrator.bodies.asking import Walk, new_thread, recorded_thread
+from orchestrator.bodies.asking import Walk, new_thread, recorded_thread, weight
 from orchestrator.context import build_context
 from orchestrator.context.budget import check_window
 from orchestrator.context.guards import check_access, highest
@@ -37,6 +37,7 @@ from orchestrator.values import (
     Snapshot,
     ThreadRecord,
 )
+from orchestrator.workers import aside
 
 NO_THREAD: Final = "the current version came from no thread of this run"
 
@@ -53,8 +54,12 @@ class Opening:
     why: str = ""
 
 
-def context_of(walk: Walk, provider: Provider, snapshot: Snapshot) -> Context:
+async def context_for(walk: Walk, provider: Provider, snapshot: Snapshot) -> Context:
     """What the step's model may see, for this provider. Raises what `build_context` raises."""
+    return await aside(weight(snapshot), _context_of, walk, provider, snapshot)
+
+
+def _context_of(walk: Walk, provider: Provider, snapshot: Snapshot) -> Context:
     model = walk.step.model
     assert model is not None
     return build_context(
@@ -71,26 +76,26 @@ async def opening(walk: Walk, provider: Provider, snapshot: Snapshot, now: Manif
     """The thread that this attempt begins. Raises what selecting and composing raise; nothing was sent then."""
     redo = snapshot.redo
     if redo is None or redo.mode != "follow_up":
-        context = context_of(walk, provider, snapshot)
+        context = await context_for(walk, provider, snapshot)
         return Opening(await new_thread(walk, provider, context, snapshot), context)
     former = await _former(walk, redo)
     why = NO_THREAD if former is None else unlike(walk.step, redo, former, provider, now)
     if former is not None and not why:
-        found = _followed(walk, provider, snapshot, former, now)
+        found = await aside(weight(snapshot), _followed, walk, provider, snapshot, former, now)
         if isinstance(found, Opening):
             return found
         why = found
-    context = context_of(walk, provider, snapshot)
+    context = await context_for(walk, provider, snapshot)
     left = LeftOut("conversation", "the thread that made the current version", why)
     context = replace(context, left_out=(*context.left_out, left))
     return Opening(await new_thread(walk, provider, context, snapshot), context, "REBUILD", why=why)
 
 
-def taken_up(walk: Walk, provider: Provider, snapshot: Snapshot, recorded: ThreadJournal) -> Opening:
+async def taken_up(walk: Walk, provider: Provider, snapshot: Snapshot, recorded: ThreadJournal) -> Opening:
     """A thread that has begun already, in a process before this one."""
     if recorded.continues is None:
-        return Opening(recorded_thread(recorded), context_of(walk, provider, snapshot))
-    context = _context_beside(walk, provider, snapshot, _blocks(recorded))
+        return Opening(recorded_thread(recorded), await context_for(walk, provider, snapshot))
+    context = await aside(weight(snapshot), _context_beside, walk, provider, snapshot, _blocks(recorded))
     return Opening(recorded_thread(recorded), context, before=recorded.before)
 
 
@@ -158,8 +163,8 @@ def _context_beside(walk: Walk, provider: Provider, snapshot: Snapshot, sent: Se
     are, and the current version need not be shown, since it is what the thread ends with."""
     redo = snapshot.redo
     if redo is None:
-        return context_of(walk, provider, snapshot)
-    context = context_of(walk, provider, replace(snapshot, redo=replace(redo, mode="fresh")))
+        return _context_of(walk, provider, snapshot)
+    context = _context_of(walk, provider, replace(snapshot, redo=replace(redo, mode="fresh")))
     made = [redo.draft.version.sensitivity] if redo.draft else []
     return replace(context, sensitivity=highest((context.sensitivity, *made, *(b.sensitivity for b in sent))))
 

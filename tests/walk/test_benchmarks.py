@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import tokens
 from benchmarks.report import row
 from benchmarks.suites import Line, Rounds
 
@@ -46,3 +47,19 @@ def test_a_short_measurement_of_chains_prints_its_table_and_keeps_each_round(tmp
     assert again["rounds"] == [0], "the steps that a killed process had committed"
     database = next(line for line in document["lines"] if line["name"].startswith("T3 database"))
     assert 1 < database["rounds"][0] < 4, "times what was stored"
+
+
+@pytest.mark.slow
+def test_R021_the_three_ways_of_asking_are_counted_by_the_server_and_priced_from_its_counts(tmp_path: Path) -> None:
+    """By hand, at $2 and $10 per million, cached input at a tenth: output is the same in all three ways."""
+    found = tokens.prompt(tmp_path, 0)
+    assert found["calls"] == 11
+    assert found["run.input"] < found["chain.input"]
+    assert found["history.cached"] == 0
+    outputs = set()
+    for way in tokens.WAYS:
+        read, cached = found[f"{way}.input"], found[f"{way}.cached"]
+        outputs.add(round((found[f"{way}.0.1"] - (2 * (read - cached) + 0.2 * cached) / 1e6) * 1e5))
+        assert found[f"{way}.0.5"] - found[f"{way}.0.1"] == pytest.approx(cached * 0.8 / 1e6)
+        assert found[f"{way}.write"] >= found[f"{way}.0.1"]
+    assert len(outputs) == 1
