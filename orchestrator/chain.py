@@ -58,7 +58,7 @@ from orchestrator.providers.limits import Admission, Limits
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.retry import respond
 from orchestrator.providers.tokens import estimate
-from orchestrator.providers.window import over_window
+from orchestrator.providers.window import Calibration, over_window
 from orchestrator.spec import Effort
 from orchestrator.store.records import ToolRow
 from orchestrator.tools import Tool
@@ -160,6 +160,7 @@ class Endpoints:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
+        self.calibration = Calibration()
         self._known: dict[tuple[str, str], Literal["server", "replay"]] = {}
         self._lost: set[tuple[str, str]] = set()
 
@@ -279,7 +280,8 @@ class Chain:
         move = replace(move, items=with_form(self._form, self._said(move), move.items))
         request, rung, sent = await aside(self._size(move), self._prepared, move)
         window = self.prices.window(sent.provider, sent.model)
-        excess = await over_window(self.provider, request, sent.estimate_tokens, window)
+        known = self.endpoints.calibration
+        excess = await over_window(self.provider, request, sent.estimate_tokens, window, known)
         if excess is not None:
             await self._elsewhere(excess, None)
             return None
@@ -463,6 +465,8 @@ class Chain:
 
     async def _weigh(self, sent: SentCall, request: Request, reply: Reply, seconds: float) -> Finished | None:
         usage = reply.usage
+        if usage is not None:
+            self.endpoints.calibration.learn(sent.provider, sent.model, sent.estimate_tokens, usage.input_tokens)
         cost = sent.price.cost(usage) if usage and sent.price else None
         if cost is not None and cost > MOST_USD:
             usage = cost = None

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator import chain
-from orchestrator.bodies import following
+from orchestrator.context import build_context
+from orchestrator.providers.tokens import estimate
 from tests.walk.harness import House
 
 PIPELINE = """
@@ -38,8 +38,8 @@ def test_a_large_text_is_selected_rendered_and_counted_off_the_loop_and_a_small_
 
         return note
 
-    monkeypatch.setattr(following, "build_context", noted("rendered", following.build_context))
-    monkeypatch.setattr(chain, "estimate", noted("counted", chain.estimate))
+    monkeypatch.setattr("orchestrator.bodies.following.build_context", noted("rendered", build_context))
+    monkeypatch.setattr("orchestrator.chain.estimate", noted("counted", estimate))
     house = House(tmp_path, PIPELINE, {"note": [{"text": "Lines."}]})
     text = "A line of it. <artifact> is no tag of ours.\n" * (size // 44)
 
