@@ -69,6 +69,7 @@ from orchestrator.values import (
     Event,
     FactBasis,
     Fault,
+    HostedTool,
     Item,
     OutputFormat,
     OutputItem,
@@ -86,6 +87,7 @@ from orchestrator.workers import aside
 # A call that is reported to have cost more is not believed, and charged as it was reserved: a server may say anything.
 MOST_USD: Final = Decimal(10_000)
 MAX_TOOL_ROUNDS: Final = 50
+LOOK_TOKENS: Final = 6_000  # what one search or page of the provider's brings along may weigh, where a cap reserves
 WINDOW_FULL: Final = "model_context_window_exceeded"  # a vendor's name for a reply that no higher cap would complete
 
 
@@ -112,6 +114,7 @@ class Policy:
     visit: int = 1
     item: str | None = None
     background: bool = False
+    hosted: tuple[HostedTool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +359,7 @@ class Chain:
             system=self.thread.prompt.system,
             items=move.items if chained else (*before, *move.items),
             tools=tuple(tool.spec for tool in policy.tools),
+            hosted=policy.hosted,
             output=policy.output,
             max_output_tokens=policy.max_output_tokens * move.cap_factor,
             effort=policy.effort,
@@ -405,25 +409,19 @@ class Chain:
     def _reserve(self, price: Price | None, tokens: int, max_output: int) -> Decimal | None:
         """The most the call may cost. Raises ChainStopped where that is not known, or is more than one call may."""
         name, cap = f"{self.provider.traits.name}:{self.policy.model}", self.policy.caps.call
-        if price is None:
-            if self.policy.capped and self.policy.unpriced == "refuse":
-                raise ChainStopped(
-                    BudgetExceeded(
-                        f"the price of {name} is not known, so the cap cannot be kept; nothing was sent",
-                        hint=f'give its price under [prices."{self.policy.model}"] in the project file, '
-                        "or set budget.unpriced: allow",
-                    ),
-                    None,
-                )
-            return None
-        worst = price.worst(tokens, max_output)
-        if cap is not None and worst > cap:
-            raise ChainStopped(
-                BudgetExceeded(
-                    f"the call could cost up to ${worst:f}, and the cap for one call is ${cap:f}; nothing was sent",
-                    hint="read less, lower max_output_tokens, use a cheaper model, or raise per_call of the budget",
-                ),
-                None,
+        searches = sum(tool.max_uses for tool in self.policy.hosted)
+        worst = price.worst(tokens + searches * LOOK_TOKENS, max_output, searches) if price is not None else None
+        if worst is None and self.policy.capped and self.policy.unpriced == "refuse":
+            what = "the price of its searches at" if price is not None else "the price of"
+            raise _over(
+                f"{what} {name} is not known, so the cap cannot be kept; nothing was sent",
+                f'give its price under [prices."{self.policy.model}"] in the project file, '
+                "or set budget.unpriced: allow",
+            )
+        if worst is not None and cap is not None and worst > cap:
+            raise _over(
+                f"the call could cost up to ${worst:f}, and the cap for one call is ${cap:f}; nothing was sent",
+                "read less, lower max_output_tokens, use a cheaper model, or raise per_call of the budget",
             )
         return worst
 
@@ -655,6 +653,10 @@ def _rejected(faults: Sequence[Fault], reasks: int, refused: bool) -> StepFailed
         hint=hint,
         code="invalid_output",
     )
+
+
+def _over(message: str, hint: str) -> ChainStopped:
+    return ChainStopped(BudgetExceeded(message, hint=hint), None)
 
 
 __all__ = [

@@ -29,7 +29,7 @@ from orchestrator.spec import (
     Structured,
 )
 from orchestrator.tools import Tool
-from orchestrator.values import FromEarlier
+from orchestrator.values import FromEarlier, HostedTool
 
 if TYPE_CHECKING:
     from orchestrator.project import Project
@@ -274,6 +274,8 @@ class StepNode:
     def takes(self) -> tuple[Read, ...]:
         """All that it is made from: what it reads, and the conditions it waits for."""
         return (*self.reads, *self.only_if)
+
+    hosted: tuple[HostedTool, ...] = ()
 
     @property
     def asks(self) -> bool:

@@ -27,6 +27,8 @@ class Counted(Protocol):
     def cache_write_tokens(self) -> int: ...
     @property
     def output_tokens(self) -> int: ...
+    @property
+    def web_searches(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,35 +59,49 @@ class Rates:
 @dataclass(frozen=True, slots=True)
 class Price:
     """The rates of a model, and their source. A request of more input than a tier's begin is charged wholly at that
-    tier's rates."""
+    tier's rates. `search` is for one search of the provider's own; None = not known, which is never 0."""
 
     source: str
     rates: Rates
     tiers: tuple[tuple[int, Rates], ...] = ()
+    search: Decimal | None = None
 
-    def cost(self, usage: Counted) -> Decimal:
-        """What a call cost in USD."""
-        return next((r for start, r in reversed(self.tiers) if usage.input_tokens > start), self.rates).cost(usage)
+    def cost(self, usage: Counted) -> Decimal | None:
+        """What a call cost in USD; None where it searched and that has no price."""
+        rates = next((r for start, r in reversed(self.tiers) if usage.input_tokens > start), self.rates)
+        searched = self._searches(usage.web_searches)
+        return None if searched is None else rates.cost(usage) + searched
 
-    def worst(self, input_tokens: int, max_output: int) -> Decimal:
+    def worst(self, input_tokens: int, max_output: int, searches: int = 0) -> Decimal | None:
         """The most a call may cost in USD (S31): the estimated input plus a tenth at the dearest rate of the dearest
-        tier (writing to the cache can cost more than plain input), and all of `max_output`."""
+        tier (writing to the cache can cost more than plain input), all of `max_output`, and so many searches of the
+        provider's own. None where those have no price."""
         every = (self.rates, *(rates for _, rates in self.tiers))
         dearest = max(max(rates.input, rates.cache_write) for rates in every)
-        return (input_tokens * MARGIN * dearest + max_output * max(rates.output for rates in every)) / MILLION
+        tokens = (input_tokens * MARGIN * dearest + max_output * max(rates.output for rates in every)) / MILLION
+        searched = self._searches(searches)
+        return None if searched is None else tokens + searched
+
+    def _searches(self, number: int) -> Decimal | None:
+        if not number:
+            return Decimal(0)
+        return None if self.search is None else number * self.search
 
     def text(self) -> str:
         """As it is kept."""
         data: dict[str, Any] = {"source": self.source, **self.rates.data()}
         if self.tiers:
             data["tiers"] = [{"above": start, **rates.data()} for start, rates in self.tiers]
+        if self.search is not None:
+            data["search"] = f"{self.search.normalize():f}"
         return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def read(cls, text: str) -> Price:
         data = json.loads(text)
         tiers = tuple((tier["above"], Rates.of(tier)) for tier in data.get("tiers", ()))
-        return cls(data["source"], Rates.of(data), tiers)
+        search = data.get("search")
+        return cls(data["source"], Rates.of(data), tiers, None if search is None else Decimal(search))
 
 
 @dataclass(frozen=True, slots=True)

@@ -375,6 +375,7 @@ async def render_step(
         system=prompt.system,
         items=(TextItem(tuple(part for block in prompt.blocks for part in block.parts)),),
         tools=tuple(tool.spec for tool in step.tools),
+        hosted=step.hosted,
         output=output_format(step),
         max_output_tokens=step.model.max_output_tokens,
         effort=step.model.effort,

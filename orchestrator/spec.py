@@ -215,10 +215,12 @@ class GateSpec(Strict):
 
 
 class ToolUse(Strict):
-    """A tool as one step uses it: a function `file.py:name`, and what of its declaration is other here.
+    """A tool as one step uses it: a function `file.py:name` and what of its declaration is other here, or a tool that
+    the provider runs (`web_search`, `web_fetch`).
 
     `approval: required` = a person allows each call before it runs; `returns` is the contract of what it gives; `keep`
-    are the paths of its result that the model is told, `max_tokens` the most of it.
+    are the paths of its result that the model is told, `max_tokens` the most of it. A provider's tool has none of
+    these; it is used `max_uses` times in a call at most, on these `domains` only or on all but those `blocked`.
     """
 
     tool: str
@@ -227,6 +229,9 @@ class ToolUse(Strict):
     returns: str | None = None
     keep: tuple[str, ...] | None = None
     max_tokens: int | None = Field(default=None, ge=50)
+    max_uses: int | None = Field(default=None, ge=1, le=100)
+    domains: tuple[str, ...] | None = None
+    blocked: tuple[str, ...] | None = None
 
 
 class BindSpec(Strict):
@@ -364,6 +369,7 @@ class ProviderSpec(Strict):
     """`[providers.NAME]` of the project file. `kind` is what the server speaks: OpenAI's Responses API, its older chat
     completions, Anthropic's Messages API; or written or recorded answers. `store = false` is ZDR: no id is ever sent,
     reasoning travels sealed. `structured` is how its models are asked for a form, unless a model or a step says else.
+    `hosted_tools`: what it runs itself, where the host does not say.
     """
 
     kind: Literal["openai", "chat", "anthropic", "scripted", "replayed"] | None = None
@@ -373,6 +379,7 @@ class ProviderSpec(Strict):
     store: bool | None = None
     may_see: Sensitivity = "internal"
     structured: Structured | None = None
+    hosted_tools: tuple[Literal["web_search", "web_fetch"], ...] | None = None
 
     @property
     def sends(self) -> bool:
@@ -383,13 +390,15 @@ class ProviderSpec(Strict):
 class PriceSpec(Strict):
     """`[prices."MODEL-GLOB"]` of the project file, in US dollars per million tokens.
 
-    `cached` and `cache_write` left out mean the price of plain input. `context` is the model's window in tokens.
+    `cached` and `cache_write` left out mean the price of plain input. `web_search` is for a thousand searches of the
+    provider's own. `context` is the model's window in tokens.
     """
 
     input: Decimal = Field(ge=0)
     output: Decimal = Field(ge=0)
     cached: Decimal | None = Field(default=None, ge=0)
     cache_write: Decimal | None = Field(default=None, ge=0)
+    web_search: Decimal | None = Field(default=None, ge=0)
     context: int | None = Field(default=None, gt=0)
 
 

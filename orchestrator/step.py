@@ -48,6 +48,7 @@ from orchestrator.handing import AUTHOR, facts_of, guards_of, handed
 from orchestrator.merges import Edits, Outcome, bring_together
 from orchestrator.moves import count_reasks
 from orchestrator.output import run_checks, schema_faults, too_large
+from orchestrator.providers.base import Traits
 from orchestrator.reads import read_data, read_values
 from orchestrator.repeating import Visit, round_of, visited
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
@@ -129,8 +130,25 @@ def check_models(services: Services, graph: Graph, *, with_key: bool = True) -> 
                         f"{step.name} calls its model in the background, and {traits.name} keeps no answers",
                         hint=f"take `background` from the model alias {model.alias}, or use a provider that stores",
                     )
+                _check_hosted(step, traits)
                 hosts[traits.base_url] = None
     return tuple(hosts)
+
+
+def _check_hosted(step: StepNode, traits: Traits) -> None:
+    for tool in step.hosted:
+        if tool.name not in traits.hosted:
+            known = ", ".join(sorted(traits.hosted)) or "none"
+            raise ConfigError(
+                f"{step.name} wants {tool.name}, which {traits.name} does not run; tools of its own: {known}",
+                hint=f"give {step.name} another model or a function of yours as its tool; a server that has it is told "
+                f"by hosted_tools under [providers.{traits.name}] in the project file",
+            )
+        if tool.blocked and "blocked" not in traits.hosted_can:
+            raise ConfigError(
+                f"{step.name}: {traits.name} cannot leave domains out of {tool.name}",
+                hint="name the `domains` that it may look at instead",
+            )
 
 
 async def _passed_by(walk: Walk, snapshot: Snapshot, now: Manifest) -> tuple[Dispatch, ...] | None:

@@ -237,6 +237,7 @@ def manifest(step: StepNode, heads: Mapping[str, ArtifactVersion | None]) -> Man
     entries += [
         ManifestEntry("tools", tool.ref, digest([tool.sha, _told(tool), *tool.shape.described])) for tool in step.tools
     ]
+    entries += [ManifestEntry("tools", tool.name, tool.digest) for tool in step.hosted]
     entries += [ManifestEntry("code", file, sha) for file, sha in _code(step)]
     entries += _model(step)
     items = _items(heads) if any(read.takes == "each" for read in step.reads) else {}

@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
-from orchestrator.ids import digest_of_plain
+from orchestrator.ids import digest, digest_of_plain
 from orchestrator.money import NO_CAPS, Caps, Price
 from orchestrator.spec import Effort, ManifestKind, Sensitivity
 
@@ -314,6 +314,24 @@ class ToolSpec:
     parameters: Mapping[str, Any]
 
 
+HostedName = Literal["web_search", "web_fetch"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostedTool:
+    """A tool that the provider itself runs. `max_uses`: in one call; `domains` are the only ones it may look at,
+    `blocked` those that it may not; each also stands for what is below it."""
+
+    name: HostedName
+    max_uses: int
+    domains: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        return digest([self.name, self.max_uses, list(self.domains), list(self.blocked)])
+
+
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
     """A JSON Schema the provider is asked to follow; the name is `[A-Za-z0-9_-]{1,64}`."""
@@ -345,6 +363,7 @@ class Request:
     call: int = 1
     thread_name: str = "main"
     item: str | None = None
+    hosted: tuple[HostedTool, ...] = ()
 
 
 # --- what comes back --------------------------------------------------------------------------------------------------
@@ -352,13 +371,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one or more calls. `input_tokens` includes cached and cache-written ones, on every vendor."""
+    """Tokens of one or more calls. `input_tokens` includes cached and cache-written ones, on every vendor.
+
+    `web_searches` are the provider's own, which it charges by number.
+    """
 
     input_tokens: int = 0
     cached_tokens: int = 0
     cache_write_tokens: int = 0
     output_tokens: int = 0
     reasoning_tokens: int = 0
+    web_searches: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -367,6 +390,7 @@ class Usage:
             self.cache_write_tokens + other.cache_write_tokens,
             self.output_tokens + other.output_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
+            self.web_searches + other.web_searches,
         )
 
 

@@ -249,6 +249,9 @@ def check_body(body: Json, models: frozenset[str] | None) -> None:
     for block in () if isinstance(system, str) else system:
         check_block(block, "system", frozenset({"text"}))
     for tool in body.get("tools") or ():
+        if str(tool.get("type")).startswith(("web_search_", "web_fetch_")):
+            check_hosted(tool)
+            continue
         if set(tool) - TOOL_FIELDS or not NAME.fullmatch(str(tool.get("name"))):
             raise No(400, "tools.0: invalid tool")
         if (tool.get("input_schema") or {}).get("type") != "object":
@@ -259,6 +262,14 @@ def check_body(body: Json, models: frozenset[str] | None) -> None:
     marks = json.dumps(body).count('"cache_control"')
     if marks > MOST_MARKS:
         raise No(400, f"A maximum of 4 blocks with cache_control may be provided. Found {marks}.")
+
+
+def check_hosted(tool: Json) -> None:
+    known = {"type", "name", "max_uses", "allowed_domains", "blocked_domains", "user_location", "citations"}
+    if set(tool) - known or tool["type"] not in (f"{tool['name']}_20250305", f"{tool['name']}_20250910"):
+        raise No(400, "tools.0: invalid tool")
+    if tool.get("allowed_domains") and tool.get("blocked_domains"):
+        raise No(400, "tools.0: allowed_domains and blocked_domains exclude each other")
 
 
 def check_settings(body: Json) -> None:

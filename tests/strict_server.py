@@ -33,7 +33,7 @@ Json = dict[str, Any]
 FIELDS = frozenset(
     {"model", "input", "instructions", "previous_response_id", "store", "include", "tools", "tool_choice", "text"}
     | {"parallel_tool_calls", "reasoning", "max_output_tokens", "prompt_cache_key", "stream", "stream_options"}
-    | {"truncation", "metadata", "temperature", "top_p", "background"}
+    | {"truncation", "metadata", "temperature", "top_p", "background", "max_tool_calls"}
 )
 TOOL_FIELDS = frozenset({"type", "name", "description", "parameters", "strict"})
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -115,7 +115,7 @@ Answer = Callable[[Seen], Json]
 
 
 def is_output(item: Json) -> bool:
-    return item.get("role") == "assistant" or item.get("type") in ("reasoning", "function_call")
+    return item.get("role") == "assistant" or item.get("type") in ("reasoning", "function_call", "web_search_call")
 
 
 class StrictServer:
@@ -311,6 +311,7 @@ class StrictServer:
             "store": not self.zdr and seen.body.get("store") is not False,
             "background": seen.body.get("background", False),
             "usage": reply.get("usage", usage),
+            **({"tool_usage": reply["tool_usage"]} if "tool_usage" in reply else {}),
         }
 
     def _keep(self, seen: Seen, response: Json) -> None:
@@ -362,6 +363,10 @@ def check_body(body: Json, models: frozenset[str] | None) -> None:
             raise Refused(400, "Invalid 'text.format'.", "invalid_value", "text.format")
         check_strict(form["schema"], f"response_format '{form['name']}'", "text.format.schema")
     for tool in body.get("tools") or ():
+        if tool.get("type") == "web_search":
+            if set(tool) - {"type", "filters", "search_context_size", "user_location"}:
+                raise Refused(400, "Invalid tool.", "invalid_value", "tools")
+            continue
         if set(tool) - TOOL_FIELDS or tool.get("type") != "function" or not NAME.fullmatch(str(tool.get("name"))):
             raise Refused(400, "Invalid tool.", "invalid_value", "tools")
         check_strict(tool["parameters"], f"function '{tool['name']}'", "tools")
@@ -405,6 +410,7 @@ def input_items(body: Json) -> list[Json]:
             "function_call_output": ("call_id", "output"),
             "function_call": ("call_id", "name", "arguments"),
             "reasoning": ("id", "summary"),
+            "web_search_call": ("id", "action"),
             "message": ("role", "content"),
         }.get(item.get("type", "message"))
         if needed is None or not all(key in item for key in needed):
@@ -437,12 +443,13 @@ def output_items(reply: Json) -> list[Json]:
     if "reasoning" in reply:
         sealed = base64.b64encode(reply["reasoning"].encode()).decode()
         items.append({"type": "reasoning", "id": f"rs_{tag}", "summary": [], "encrypted_content": sealed})
+    items += reply.get("items", ())
     text = json.dumps(reply["json"], ensure_ascii=False) if "json" in reply else reply.get("text")
     part: Json | None = None
     if "refusal" in reply:
         part = {"type": "refusal", "refusal": reply["refusal"]}
     elif text is not None:
-        part = {"type": "output_text", "text": text, "annotations": []}
+        part = {"type": "output_text", "text": text, "annotations": reply.get("annotations", [])}
     if part is not None:
         phase = "commentary" if "tool_calls" in reply else "final_answer"
         message = {"type": "message", "id": f"msg_{tag}", "role": "assistant", "status": "completed", "phase": phase}

@@ -322,6 +322,7 @@ def policy_of(walk: Walk) -> Policy:
         effort=step.model.effort,
         output=output_format(step),
         tools=step.tools,
+        hosted=step.hosted,
         reasks=step.reasks,
         call_timeout=step.call_timeout,
         deadline=services.clock.monotonic() + walk.seconds_left,

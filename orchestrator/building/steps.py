@@ -14,7 +14,7 @@ from orchestrator.building.gates import gate_node
 from orchestrator.building.names import by_variable
 from orchestrator.building.repeats import repeat_of
 from orchestrator.building.template_names import template_faults
-from orchestrator.building.tools import tools_of
+from orchestrator.building.tools import hosted_of, tools_of
 from orchestrator.contracts import Contract, schemas
 from orchestrator.contracts.sent_schema import unsendable
 from orchestrator.errors import Place
@@ -92,6 +92,7 @@ class StepBuilding:
             template=template,
             function=function,
             tools=tools,
+            hosted=hosted_of(self),
             checks=checks,
             model=model,
             conversation=None if spec.conversation == "off" or not asks else spec.conversation,

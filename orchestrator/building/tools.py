@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from orchestrator.contracts import Contract
 from orchestrator.errors import Place
 from orchestrator.faults import nearest
 from orchestrator.spec import ToolUse
 from orchestrator.tools import Tool, ToolFault, build_tool
+from orchestrator.values import HostedName, HostedTool
 
 if TYPE_CHECKING:
     from orchestrator.building.steps import StepBuilding
+
+HOSTED: Final[Mapping[str, HostedName]] = {"web_search": "web_search", "web_fetch": "web_fetch"}
+HOSTED_KEYS: Final = ("max_uses", "domains", "blocked")
+FUNCTION_KEYS: Final = ("approval", "timeout", "returns", "keep", "max_tokens")
+MAX_USES: Final = 5
+_DOMAIN: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})+(?<!-)")
 
 
 def tools_of(step: StepBuilding) -> tuple[Tool, ...]:
@@ -22,6 +31,10 @@ def tools_of(step: StepBuilding) -> tuple[Tool, ...]:
         if any(use.tool == other.tool for other in step.spec.tools[:at]):
             step.error("P204", f"it names the tool {use.tool} twice", place, "leave one out")
             continue
+        if use.tool in HOSTED:
+            _refuse_keys(step, use, FUNCTION_KEYS, f"{use.tool} is run by the provider", at)
+            continue
+        _refuse_keys(step, use, HOSTED_KEYS, f"{use.tool} is a function", at)
         tool = _function(step, use, place)
         if tool is None:
             continue
@@ -32,6 +45,29 @@ def tools_of(step: StepBuilding) -> tuple[Tool, ...]:
             continue
         tools[tool.spec.name] = tool
     return tuple(tools.values())
+
+
+def hosted_of(step: StepBuilding) -> tuple[HostedTool, ...]:
+    """The tools of the provider's own that a step names; whether it has them, is known when a run starts."""
+    found: dict[str, HostedTool] = {}
+    for at, use in enumerate(step.spec.tools):
+        if use.tool not in HOSTED:
+            continue
+        if use.domains and use.blocked:
+            what = f"{use.tool} has both `domains` and `blocked`"
+            step.error("P238", what, step.of("tools", at), "name what it may look at, or what it may not")
+        for domain in (*(use.domains or ()), *(use.blocked or ())):
+            if not _DOMAIN.fullmatch(domain):
+                what = f"{domain!r} is no domain"
+                step.error("P238", what, step.of("tools", at), "write it without https:// and path: example.org")
+        found[use.tool] = HostedTool(HOSTED[use.tool], use.max_uses or MAX_USES, use.domains or (), use.blocked or ())
+    return tuple(found.values())
+
+
+def _refuse_keys(step: StepBuilding, use: ToolUse, keys: tuple[str, ...], what: str, at: int) -> None:
+    for key in keys:
+        if getattr(use, key) is not None:
+            step.error("P238", f"{what}, so it has no `{key}`", step.of("tools", at, key), "leave the key out")
 
 
 def _function(step: StepBuilding, use: ToolUse, place: Place) -> Tool | None:

@@ -135,6 +135,14 @@ def _print(out: Console, document: dict[str, Any], number: int) -> None:
         show(out, "  tools")
     for tool in document["tools"]:
         show(out, f"    {visible(_tool_line(tool), one_line=True)}")
+    if document["searches"]:
+        show(out, f"  searched for: {visible('; '.join(document['searches']), one_line=True)}")
+    if document["sources"]:
+        show(out, "  sources")
+    for source in document["sources"]:
+        mark = "cited  " if source["cited"] else "       "
+        title = f"  {excerpt(source['title'])}" if source["title"] else ""
+        show(out, f"    {mark}{visible(source['url'] + title, one_line=True)}")
     if document["left_out"]:
         show(out, "  not sent")
         for left in document["left_out"]:

@@ -229,7 +229,7 @@ def report(manifest: Mapping[str, Any], artifacts: Sequence[Exported]) -> bytes:
 
 def _told(entry: Mapping[str, Any], one: Exported) -> dict[str, Any]:
     """An artifact as the page shows it: its value, its versions newest first, what its model saw in short."""
-    why = one.why or {"blocks": [], "left_out": [], "threads": [], "reads": []}
+    why = one.why or {"blocks": [], "left_out": [], "threads": [], "reads": [], "sources": []}
     return {
         **entry,
         "text": _text(one),
@@ -237,6 +237,7 @@ def _told(entry: Mapping[str, Any], one: Exported) -> dict[str, Any]:
         "blocks": why["blocks"],
         "left_out": why["left_out"],
         "threads": why["threads"],
+        "sources": why["sources"],
         "tokens": sum(block["tokens"] for block in why["blocks"]),
         "calls": [call for thread in why["threads"] for call in thread["calls"]],
     }

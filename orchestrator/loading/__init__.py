@@ -392,9 +392,10 @@ class _PipelineLoader:
             ref = reader.text(value, path, "an entry of 'tools'")
             return ToolUse(tool=ref) if ref is not None else None
         keys = reader.keys(value, path, ToolUse, "a tool")
-        if "keep" in keys:
-            keep = reader.texts(keys.pop("keep") or None, (*path, "keep"), "'keep'")
-            keys.update({"keep": keep} if keep else {})
+        for key in ("keep", "domains", "blocked"):
+            if key in keys:
+                texts = reader.texts(keys.pop(key) or None, (*path, key), f"{key!r}")
+                keys.update({key: texts} if texts else {})
         return reader.model(ToolUse, keys, path, "a tool")
 
     def _repeat(self, value: Any, path: PathKey) -> RepeatSpec | None:

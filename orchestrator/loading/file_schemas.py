@@ -34,7 +34,7 @@ _AMOUNT: Final[JsonSchemaValue] = {
     "examples": ["4.00"],
 }
 _NAMED: Final = ("inputs", "artifacts", "models", "steps")
-_FULL: Final = ("fields", "keep", "not_for")  # lists that say something or are left out
+_FULL: Final = ("fields", "keep", "domains", "blocked", "not_for")  # lists that say something or are left out
 
 
 def file_schema(kind: FileKind) -> dict[str, Any]:

@@ -137,12 +137,15 @@ STEP: Final[Mapping[str, str]] = {
     "ungated": "Why this output needs no gate, where the pipeline has some.",
 }
 TOOL: Final[Mapping[str, str]] = {
-    "tool": "A function file.py:name with typed parameters and a docstring.",
+    "tool": "A function file.py:name with typed parameters and a docstring; or the provider's web_search or web_fetch.",
     "approval": "required: the step waits until a person allows each call (orch approve RUN/STEP).",
     "timeout": "How long one call may take: 30s, 2m.",
     "returns": "The contract of what it gives: checked, and told to the model with its label and guards.",
     "keep": "The parts of its result that the model is told, as paths: total, items.name. The record keeps all.",
     "max_tokens": "The most of its result that the model is told; the record keeps all.",
+    "max_uses": "Of a provider's tool: how often it may be used in one call; left out, 5.",
+    "domains": "Of a provider's tool: the only domains it may look at, what is below them included.",
+    "blocked": "Of a provider's tool: domains it may not look at.",
 }
 BIND: Final[Mapping[str, str]] = {
     "read": "The step or input that the input is given, or a field of it: plan.goals. With for_each also the entry.",

@@ -25,7 +25,7 @@ from orchestrator.providers.answers import field_of, words
 from orchestrator.providers.anthropic_schema import grammar
 from orchestrator.providers.base import FailureKind
 from orchestrator.providers.foreign import api_of, plain, safe_id
-from orchestrator.values import Item, OutputItem, Request, ToolOutput
+from orchestrator.values import HostedTool, Item, OutputItem, Request, ToolOutput
 
 EPHEMERAL: Final[Mapping[str, str]] = {"type": "ephemeral"}
 THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
@@ -48,7 +48,7 @@ def body(request: Request) -> dict[str, Any]:
         raise ProviderFailure("a Messages API keeps no responses: nothing can be chained on", kind="chain_unsupported")
     sent: dict[str, Any] = {"model": request.model, "max_tokens": request.max_output_tokens}
     messages = _messages(request.items)
-    cached = bool(request.tools) or sum(message["role"] == "assistant" for message in messages) > 1
+    cached = bool(request.tools or request.hosted) or sum(message["role"] == "assistant" for message in messages) > 1
     if cached:
         sent["cache_control"] = EPHEMERAL
         _mark_the_call_before(messages)
@@ -56,17 +56,31 @@ def body(request: Request) -> dict[str, Any]:
         mark = {"cache_control": EPHEMERAL} if cached else {}
         sent["system"] = [{"type": "text", "text": request.system, **mark}]
     sent["messages"] = messages
-    if request.tools:
+    if request.tools or request.hosted:
         sent["tools"] = [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "input_schema": grammar(tool.parameters),
-                "strict": True,
-            }
-            for tool in request.tools
+            *(
+                {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "input_schema": grammar(tool.parameters),
+                    "strict": True,
+                }
+                for tool in request.tools
+            ),
+            *map(_hosted, request.hosted),
         ]
     return sent | _settings(request) | {"stream": True}
+
+
+HOSTED: Final[Mapping[str, str]] = {"web_search": "web_search_20250305", "web_fetch": "web_fetch_20250910"}
+
+
+def _hosted(tool: HostedTool) -> dict[str, Any]:
+    """A tool that the vendor runs. What is fetched is cited, as what is searched always is."""
+    sent: dict[str, Any] = {"type": HOSTED[tool.name], "name": tool.name, "max_uses": tool.max_uses}
+    domains = {"allowed_domains": list(tool.domains), "blocked_domains": list(tool.blocked)}
+    sent |= {key: names for key, names in domains.items() if names}
+    return sent | ({"citations": {"enabled": True}} if tool.name == "web_fetch" else {})
 
 
 def counted(request: Request) -> bytes:

@@ -84,7 +84,8 @@ class Traits:
 
     `chaining`: server = ids are known to work; replay = never send one; auto = try, check the echo, remember.
     `stores`: False = ZDR. `may_see`: the highest sensitivity that may be sent there. `background`: a call can go on
-    there while nobody listens.
+    there while nobody listens. `hosted`: the tools
+    that it runs itself; `hosted_can`: what these can beside the common (`blocked`: leave domains out).
     """
 
     name: str
@@ -93,6 +94,8 @@ class Traits:
     stores: bool = True
     may_see: Sensitivity = "internal"
     background: bool = False
+    hosted: frozenset[str] = frozenset()
+    hosted_can: frozenset[str] = frozenset()
 
 
 class Provider(Protocol):

@@ -22,7 +22,7 @@ from orchestrator.providers.answers import field_of, malformed, response_id, tex
 from orchestrator.providers.base import FailureKind
 from orchestrator.providers.foreign import api_of, plain
 from orchestrator.providers.usage import openai_usage
-from orchestrator.values import Item, OutputItem, Reply, Request, TextItem, ToolCall, ToolOutput
+from orchestrator.values import HostedTool, Item, OutputItem, Reply, Request, TextItem, ToolCall, ToolOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,22 @@ def body(request: Request, dialect: Dialect) -> dict[str, Any]:
             )
         sent["previous_response_id"] = request.thread
     sent["input"] = [data for item in request.items for data in item_data(item)]
-    if request.tools:
+    if request.tools or request.hosted:
         sent["tools"] = [
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": dict(tool.parameters),
-                "strict": True,
-            }
-            for tool in request.tools
+            *(
+                {
+                    "type": "function",
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": dict(tool.parameters),
+                    "strict": True,
+                }
+                for tool in request.tools
+            ),
+            *map(_hosted, request.hosted),
         ]
+    if request.hosted:
+        sent["max_tool_calls"] = sum(tool.max_uses for tool in request.hosted)
     if request.output is not None:
         form = {
             "type": "json_schema",
@@ -79,14 +84,25 @@ def body(request: Request, dialect: Dialect) -> dict[str, Any]:
     if request.effort is not None:
         sent["reasoning"] = {"effort": request.effort}
     sent["max_output_tokens"] = request.max_output_tokens
+    included = ["web_search_call.action.sources"] if request.hosted else []
     if not dialect.stores:
-        sent |= {"store": False, "include": ["reasoning.encrypted_content"]}
+        sent["store"] = False
+        included.insert(0, "reasoning.encrypted_content")
+    if included:
+        sent["include"] = included
     if dialect.caches and request.cache_key:
         sent["prompt_cache_key"] = request.cache_key
     if request.background:
         sent["background"] = True
     sent["stream"] = True
     return sent
+
+
+def _hosted(tool: HostedTool) -> dict[str, Any]:
+    """A tool that the vendor runs. It counts uses over all of them, and leaves no domains out."""
+    if tool.name != "web_search" or tool.blocked:
+        raise ProviderFailure(f"this endpoint has no {tool.name} of that kind", kind="bad_request")
+    return {"type": "web_search", **({"filters": {"allowed_domains": list(tool.domains)}} if tool.domains else {})}
 
 
 def item_data(item: Item) -> list[dict[str, Any]]:
@@ -127,7 +143,7 @@ def reply(response: object, ending: Ending, streamed: Sequence[Mapping[str, Any]
         refusal="".join(refusals) if refusals else None,
         incomplete_reason=str(reason or "unknown") if ending == "incomplete" else None,
         previous=text_or_none(response.get("previous_response_id")),
-        usage=openai_usage(response.get("usage")),
+        usage=openai_usage(response.get("usage"), searches(response.get("tool_usage"), items)),
         model=text_or_none(response.get("model")),
     )
 
@@ -143,6 +159,15 @@ def _items(output: object, streamed: Sequence[Mapping[str, Any]]) -> tuple[Mappi
     except ValueError as error:
         raise malformed(f"the output cannot be kept: {error}") from error
     return items
+
+
+def searches(reported: object, items: Sequence[Mapping[str, Any]]) -> object:
+    """How many searches are charged: what the server says of it, else the searches that it shows."""
+    told = reported.get("web_search") if isinstance(reported, Mapping) else None
+    if isinstance(told, Mapping) and told.get("num_requests") is not None:
+        return told["num_requests"]
+    actions = [item.get("action") for item in items if item["type"] == "web_search_call"]
+    return sum(1 for action in actions if isinstance(action, Mapping) and action.get("type") == "search")
 
 
 def _message_parts(items: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:

@@ -52,23 +52,33 @@ class Prices:
     def price(self, provider: str, model: str) -> Price | None:
         """The rates of a model as they are now. None = not known."""
         glob = self._glob(provider, model)
-        if glob is not None:
-            return Price(f'project file, prices."{glob}"', _rates(self._tables[glob]))
-        free = self._free(provider)
+        free = self._free(provider) if glob is None else ""
         if free:
-            return Price(free, Rates(*[Decimal(0)] * 4))
-        found = _packaged(provider, self._base_urls.get(provider, ""), model)
-        return None if found is None else _packaged_price(found)
+            return Price(free, Rates(*[Decimal(0)] * 4), search=Decimal(0))
+        if glob is None:
+            found = _packaged(provider, self._base_urls.get(provider, ""), model)
+            return None if found is None else _packaged_price(found)
+        table = self._tables[glob]
+        own = None if table.web_search is None else table.web_search / 1000
+        search = own if own is not None else self._packaged_search(provider, model)
+        return Price(f'project file, prices."{glob}"', _rates(table), search=search)
 
     def cost(self, provider: str, model: str, usage: Counted) -> Priced | None:
         """What a call cost in USD. None = no price known for this model."""
         price = self.price(provider, model)
-        return None if price is None else Priced(price.cost(usage), price.source)
+        usd = None if price is None else price.cost(usage)
+        return None if price is None or usd is None else Priced(usd, price.source)
 
-    def worst(self, provider: str, model: str, input_tokens: int, max_output: int) -> Decimal | None:
+    def worst(self, provider: str, model: str, input_tokens: int, max_output: int, searches: int = 0) -> Decimal | None:
         """The most a call may cost in USD (S31). None = no price known."""
         price = self.price(provider, model)
-        return None if price is None else price.worst(input_tokens, max_output)
+        return None if price is None else price.worst(input_tokens, max_output, searches)
+
+    def _packaged_search(self, provider: str, model: str) -> Decimal | None:
+        if self._free(provider):
+            return Decimal(0)
+        found = _packaged(provider, self._base_urls.get(provider, ""), model)
+        return None if found is None else _packaged_price(found).search
 
     def window(self, provider: str, model: str) -> int | None:
         """The context window in tokens. None = not known."""
@@ -129,7 +139,15 @@ def _packaged_price(model: ModelInfo) -> Price:
     parts = [getattr(listed, f"{name}_mtok", None) for name in ("input", "cache_read", "cache_write", "output")]
     starts = sorted({tier.start for part in parts for tier in getattr(part, "tiers", ())})
     rates = [_at(parts, start) for start in (0, *starts)]
-    return Price(f"genai-prices, {model.id}", rates[0], tuple(zip(starts, rates[1:], strict=True)))
+    searches = getattr(listed, "web_searches_kcount", None)
+    steps = (_tier(searches, start) for start in (0, *(tier.start for tier in getattr(searches, "tiers", ()))))
+    search = max((rate for rate in steps if rate is not None), default=None)
+    return Price(
+        f"genai-prices, {model.id}",
+        rates[0],
+        tuple(zip(starts, rates[1:], strict=True)),
+        None if search is None else search / 1000,
+    )
 
 
 def _at(parts: Sequence[Any], start: int) -> Rates:

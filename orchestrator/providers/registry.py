@@ -138,7 +138,15 @@ class Providers:
     def _openai(self, name: str, spec: ProviderSpec, address: _Address, with_key: bool) -> Provider:
         from orchestrator.providers.openai import OpenAIProvider, detect_chaining, dialect_for
 
-        traits = Traits(name, address.shown, spec.chaining, stores=spec.store is not False, may_see=spec.may_see)
+        own = frozenset({"web_search"} if address.official else ())
+        traits = Traits(
+            name,
+            address.shown,
+            spec.chaining,
+            stores=spec.store is not False,
+            may_see=spec.may_see,
+            hosted=own if spec.hosted_tools is None else frozenset(spec.hosted_tools) - {"web_fetch"},
+        )
         traits = detect_chaining(traits, address.name)
         traits = replace(traits, background=traits.chaining != "replay")
         options = self._options(name, spec, address, with_key)
@@ -169,7 +177,17 @@ class Providers:
                 f'The provider {name!r} cannot have chaining = "server": {why}',
                 hint=f"Take the line out of [providers.{name}]: every call brings its whole thread along.",
             )
-        return Traits(name, address.shown, "replay", stores=spec.store is not False, may_see=spec.may_see)
+        own = frozenset({"web_search", "web_fetch"} if address.official and spec.kind == "anthropic" else ())
+        told = frozenset(spec.hosted_tools or ()) if spec.kind == "anthropic" else frozenset()
+        return Traits(
+            name,
+            address.shown,
+            "replay",
+            stores=spec.store is not False,
+            may_see=spec.may_see,
+            hosted=own if spec.hosted_tools is None else told,
+            hosted_can=frozenset({"blocked"}),
+        )
 
     def _options(self, name: str, spec: ProviderSpec, address: _Address, with_key: bool) -> dict[str, Any]:
         """What every driver on a vendor's SDK needs."""

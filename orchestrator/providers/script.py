@@ -44,10 +44,26 @@ class ScriptedUsage(Strict):
     cache_write_tokens: int | None = None
     output_tokens: int | None = None
     reasoning_tokens: int | None = None
+    web_searches: int | None = None
 
     def over(self, computed: Usage) -> Usage:
         given = self.model_dump(exclude_none=True)
         return Usage(**{name: given.get(name, getattr(computed, name)) for name in ScriptedUsage.model_fields})
+
+
+class ScriptedSource(Strict):
+    """A page that a search found; the answer cites it unless `cited` is false."""
+
+    url: str
+    title: str = ""
+    cited: bool = True
+
+
+class ScriptedSearch(Strict):
+    """A search that the provider made on the way to its answer."""
+
+    query: str
+    sources: tuple[ScriptedSource, ...] = ()
 
 
 class ScriptedReply(Strict):
@@ -55,12 +71,13 @@ class ScriptedReply(Strict):
     `error` (a kind of the failure table, `retry_after` in seconds).
 
     `reasoning` travels as an encrypted reasoning item; `status: incomplete` cuts the reply off; `delay` is in seconds,
-    spent in the middle of the text; `usage: null` reports none.
+    spent in the middle of the text; `usage: null` reports none. `searches` are those of the provider's own tool.
     """
 
     text: str | None = None
     json_: Any = Field(default=MISSING, alias="json")
     tool_calls: tuple[ScriptedCall, ...] = ()
+    searches: tuple[ScriptedSearch, ...] = ()
     refusal: str | None = None
     reasoning: str | None = None
     status: Literal["completed", "incomplete"] = "completed"

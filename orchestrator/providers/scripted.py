@@ -64,7 +64,8 @@ class ScriptedProvider:
         may_see: Sensitivity = "internal",
     ) -> None:
         mode: Literal["auto", "server", "replay"] = "replay" if zdr else "auto" if ignores_chain else chaining
-        self._traits = Traits(name, "", mode, stores=not zdr, may_see=may_see, background=not zdr)
+        hosted = frozenset({"web_search"})
+        self._traits = Traits(name, "", mode, stores=not zdr, may_see=may_see, background=not zdr, hosted=hosted)
         self._script = script
         self._root = root or Path()
         self._ignores_chain = ignores_chain
@@ -116,6 +117,8 @@ class ScriptedProvider:
         thread = self._thread(request)
         self._check(request, thread)
         reply = self._next(request, thread)
+        if reply.searches and not any(tool.name == "web_search" for tool in request.hosted):
+            raise script.broken(f"the reply for step {request.step!r} searches, and the step has no web_search")
         if reply.error is not None:
             await asyncio.sleep(reply.delay)
             message = reply.message or f"scripted failure: {reply.error}"
@@ -244,15 +247,28 @@ def _output_items(nonce: str, reply: ScriptedReply) -> tuple[OutputItem, ...]:
     if reply.reasoning is not None:
         sealed = base64.b64encode(reply.reasoning.encode()).decode()
         items.append({"type": "reasoning", "id": f"rs_{nonce}", "summary": [], "encrypted_content": sealed})
+    for number, search in enumerate(reply.searches):
+        pages = [{"type": "url", "url": source.url} for source in search.sources]
+        action = {"type": "search", "query": search.query, "sources": pages}
+        items.append(
+            {"type": "web_search_call", "id": f"ws_{nonce}{number:02x}", "status": "completed", "action": action}
+        )
     if reply.refusal is not None:
         items.append(_message(nonce, {"type": "refusal", "refusal": reply.refusal}))
     elif reply.answer or not reply.tool_calls:
-        message = _message(nonce, {"type": "output_text", "text": reply.answer, "annotations": []})
+        message = _message(nonce, {"type": "output_text", "text": reply.answer, "annotations": _cited(reply)})
         items.append(message | {"phase": "commentary" if reply.tool_calls else "final_answer"})
     for number, call in enumerate(reply.tool_calls):
         item = {"type": "function_call", "id": f"fc_{nonce}{number:02x}", "call_id": _call_id(nonce, number)}
         items.append(item | {"name": call.name, "arguments": call.text, "status": "completed"})
     return tuple(OutputItem(item) for item in items)
+
+
+def _cited(reply: ScriptedReply) -> list[dict[str, Any]]:
+    """The pages that the answer refers to: all of it, as far as anybody knows."""
+    whole = {"type": "url_citation", "start_index": 0, "end_index": len(reply.answer)}
+    pages = [source for search in reply.searches for source in search.sources if source.cited]
+    return [whole | {"url": source.url, "title": source.title} for source in pages]
 
 
 def _message(nonce: str, part: dict[str, Any]) -> dict[str, Any]:
@@ -359,7 +375,8 @@ def _fixed_bytes(request: Request) -> int:
     """What every call of a thread sends again: system text, tools, output format."""
     tools = [[tool.name, tool.description, dict(tool.parameters)] for tool in request.tools]
     form = dict(request.output.schema) if request.output else None
-    return len(canonical_json([request.system, tools, form], indent=None))
+    hosted = [[tool.digest for tool in request.hosted]] if request.hosted else []
+    return len(canonical_json([request.system, tools, form, *hosted], indent=None))
 
 
 def _input_tokens(request: Request, thread: _Thread) -> int:
@@ -375,4 +392,5 @@ def _usage(request: Request, thread: _Thread, reply: ScriptedReply) -> Usage:
         cached_tokens=prefix - prefix % CACHE_BLOCK if prefix >= CACHE_FROM else 0,
         output_tokens=of_bytes(sum(len(text.encode()) for text in said)) + reasoning,
         reasoning_tokens=reasoning,
+        web_searches=len(reply.searches),
     )

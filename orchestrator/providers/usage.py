@@ -20,9 +20,9 @@ class _Hostile(ValueError):
     """A number that no honest server reports."""
 
 
-def openai_usage(report: object) -> Usage | None:
-    """The usage of a Responses reply. None = not reported, or not to be believed."""
-    return _checked(_openai, report)
+def openai_usage(report: object, searches: object = 0) -> Usage | None:
+    """The usage of a Responses reply, which tells its searches elsewhere. None = not reported or not believed."""
+    return _checked(lambda report: _openai(report, searches), report)
 
 
 def chat_usage(report: object) -> Usage | None:
@@ -46,7 +46,7 @@ def _checked(read: Any, report: object) -> Usage | None:
     return usage if fits else None
 
 
-def _openai(report: Mapping[str, Any]) -> Usage:
+def _openai(report: Mapping[str, Any], searches: object) -> Usage:
     inputs, outputs = _details(report, "input_tokens_details"), _details(report, "output_tokens_details")
     return Usage(
         input_tokens=_count(report, "input_tokens"),
@@ -54,6 +54,7 @@ def _openai(report: Mapping[str, Any]) -> Usage:
         cache_write_tokens=_count(inputs, "cache_write_tokens", 0),
         output_tokens=_count(report, "output_tokens"),
         reasoning_tokens=_count(outputs, "reasoning_tokens", 0),
+        web_searches=_count({"searches": searches}, "searches", 0),
     )
 
 
@@ -77,6 +78,7 @@ def _anthropic(report: Mapping[str, Any]) -> Usage:
         cache_write_tokens=written,
         output_tokens=_count(report, "output_tokens"),
         reasoning_tokens=_count(_details(report, "output_tokens_details"), "thinking_tokens", 0),
+        web_searches=_count(_details(report, "server_tool_use"), "web_search_requests", 0),
     )
 
 

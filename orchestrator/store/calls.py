@@ -55,7 +55,7 @@ _DONE = Sql(
 UPDATE call SET state = :state, response_id = :response, outcome = :outcome, reason = :reason,
     output_items = :output_items, tool_calls = :tool_calls, follow = :follow, answer = :answer,
     input_tokens = :input, cached_tokens = :cached, cache_write_tokens = :cache_write, output_tokens = :output,
-    reasoning_tokens = :reasoning,
+    reasoning_tokens = :reasoning, web_searches = :searches,
     usage_estimated = :estimated, cost_usd = :cost, tries = :tries, seconds = :seconds,
     first_text_seconds = :first_text, done_at = :now
 WHERE id = :call AND attempt_id = :attempt AND state = 'sent' AND {scope}
@@ -261,13 +261,14 @@ def _done_values(call: DoneCall, bodies: Bodies) -> dict[str, Any]:
 
 def _usage_values(usage: Usage | None) -> dict[str, int | None]:
     if usage is None:
-        return dict.fromkeys(("input", "cached", "cache_write", "output", "reasoning"))
+        return dict.fromkeys(("input", "cached", "cache_write", "output", "reasoning", "searches"))
     return {
         "input": usage.input_tokens,
         "cached": usage.cached_tokens,
         "cache_write": usage.cache_write_tokens,
         "output": usage.output_tokens,
         "reasoning": usage.reasoning_tokens,
+        "searches": usage.web_searches,
     }
 
 

@@ -222,6 +222,7 @@ def _usage(row: t.Call) -> Usage | None:
         row.cache_write_tokens or 0,
         row.output_tokens or 0,
         row.reasoning_tokens or 0,
+        row.web_searches or 0,
     )
 
 

@@ -454,6 +454,7 @@ class Call(Scoped, table=True):
     cache_write_tokens: int | None = _count(None)
     output_tokens: int | None = _count(None)
     reasoning_tokens: int | None = _count(None)
+    web_searches: int | None = _count(None)
     usage_estimated: int = _count(0)
     cost_usd: Decimal | None = Field(default=None, sa_type=Usd)
     charged_usd: Decimal | None = Field(default=None, sa_type=Usd)

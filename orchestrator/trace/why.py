@@ -15,6 +15,7 @@ from orchestrator.context.select import NOT_DECLARED
 from orchestrator.ids import is_synthetic
 from orchestrator.providers.tokens import estimate
 from orchestrator.trace.documents import WHY, usd
+from orchestrator.trace.sources import searches_of, sources_of
 from orchestrator.values import Block, CallRow, Item, LeftOut, OutputItem, ReadRecord, TextItem, ToolOutput
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def why_document(
     run of words of it stands there again. `earlier` are the run's inputs and steps before this one: those the attempt
     did not read were not declared."""
     read = {entry.name for entry in journal.reads}
+    calls = [call for thread in journal.threads for call in thread.calls]
     unread = [LeftOut("artifact", name, NOT_DECLARED) for name in earlier if name not in read]
     left_out = [*unread, *(left for thread in journal.threads for left in thread.left_out)]
     return {
@@ -45,6 +47,11 @@ def why_document(
         "threads": [_thread(thread, journal.attempt.inputs_hash) for thread in journal.threads],
         "blocks": [block for thread in journal.threads for block in _blocks(thread, output)],
         "tools": [_tool(tool) for tool in journal.tools],
+        "searches": list(searches_of(calls)),
+        "sources": [
+            {"url": source.url, "title": source.title, "cited": source.cited, "quote": source.quote}
+            for source in sources_of(calls)
+        ],
         "left_out": [_left_out(left) for left in dict.fromkeys(left_out)],  # each once, however many threads
         "reads": [{"source": _source(read), "version": read.version} for read in journal.reads],
         "estimate_tokens": sum(_estimate(thread) for thread in journal.threads),

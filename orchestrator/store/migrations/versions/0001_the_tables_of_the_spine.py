@@ -477,6 +477,7 @@ def upgrade() -> None:
         sa.Column("cache_write_tokens", sa.BigInteger(), nullable=True),
         sa.Column("output_tokens", sa.BigInteger(), nullable=True),
         sa.Column("reasoning_tokens", sa.BigInteger(), nullable=True),
+        sa.Column("web_searches", sa.BigInteger(), nullable=True),
         sa.Column("usage_estimated", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("cost_usd", sa.BigInteger(), nullable=True),
         sa.Column("charged_usd", sa.BigInteger(), nullable=True),
