@@ -80,7 +80,7 @@ class ContractSpec(Strict):
     sensitivity: Sensitivity = "internal"
     tags: tuple[str, ...] = ()
     max_tokens: int | None = Field(default=None, gt=0)
-    overflow: Literal["fail"] = "fail"
+    overflow: Literal["fail", "truncate"] = "fail"
 
 
 class ReadSpec(Strict):

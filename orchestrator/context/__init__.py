@@ -10,7 +10,7 @@ afterwards.
 
 from __future__ import annotations
 
-from orchestrator.context.budget import check_contracts, check_window, fit_conversation
+from orchestrator.context.budget import check_window, fit_contracts, fit_conversation
 from orchestrator.context.guards import check_access, check_tools, highest, tool_levels
 from orchestrator.context.render import (
     artifact_block,
@@ -47,9 +47,9 @@ def build_context(
     that is too large, UsageError for a read that has no value yet. Nothing was sent then.
     """
     chosen = choose(graph, step, snapshot)
-    check_contracts(step, chosen)
+    shown, cut = fit_contracts(step, chosen)
     turns, dropped = fit_conversation(step.conversation, snapshot.conversation, snapshot.conversation_total)
-    artifacts = tuple(artifact_block(entry) for entry in chosen)
+    artifacts = tuple(artifact_block(entry) for entry in shown)
     said = statements(graph, chosen, snapshot, turns)
     material = (*artifacts, *_draft(step, snapshot.redo), *turn_blocks(step.conversation, turns))
     sensitivity = highest(block.sensitivity for block in material)
@@ -61,7 +61,7 @@ def build_context(
     check_window(step, step.system, blocks, window)
     return Context(
         blocks=blocks,
-        left_out=(*fields_left(step), *dropped),
+        left_out=(*fields_left(step), *cut, *dropped),
         statements=said,
         sensitivity=highest([*(block.sensitivity for block in blocks), *tool_levels(step)]),
         window=window,

@@ -1,13 +1,15 @@
 """What fits: hard limits, whole pieces, and a line in the ledger for everything that is dropped.
 
-The conversation is cut to its budget, newest first. Declared reads are never cut: one that is larger than its contract
-allows, or than the model's window, is an error before anything is paid.
+The conversation is cut to its budget, newest first. Declared reads are cut only where their contract says so, and then
+the reader is told. Otherwise one that is larger than its contract allows, or than the model's window, is an error
+before anything is paid.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from orchestrator.context.select import Chosen
 from orchestrator.errors import StepFailed
@@ -75,20 +77,40 @@ def _dropped(message: Message, reason: str) -> LeftOut:
     return LeftOut("conversation", message_name(message), reason, estimate(turn_text(message)))
 
 
-def check_contracts(step: StepNode, chosen: Iterable[Chosen]) -> None:
-    """Raises StepFailed for the first read that is larger than its contract allows."""
+def fit_contracts(step: StepNode, chosen: Iterable[Chosen]) -> tuple[tuple[Chosen, ...], tuple[LeftOut, ...]]:
+    """The reads as large as their contracts allow, and what was cut off. Raises StepFailed for the first one that is
+    larger and may not be cut."""
+    fitting: list[Chosen] = []
+    dropped: list[LeftOut] = []
     for entry in chosen:
         limit = entry.read.contract.max_tokens
         size = estimate(entry.content)
-        if limit is not None and size > limit:
+        if limit is not None and size > limit and entry.read.contract.overflow == "truncate":
+            kept = beginning(entry.content, limit)
+            over = f"over max_tokens of {limit:,}: the contract {entry.read.contract.name} says overflow: truncate"
+            dropped.append(LeftOut("artifact", f"the rest of {entry.read.name}", over, size - estimate(kept)))
+            entry = replace(entry, content=kept)
+        elif limit is not None and size > limit:
             raise StepFailed(
                 f"{entry.read.name} is too large for {step.name}: about {size:,} tokens, and its contract "
                 f"{entry.read.contract.name} allows {limit:,} (max_tokens); nothing was sent",
-                hint=f"read fewer fields of it, shorten it with `orch edit`, or raise max_tokens in "
-                f"{entry.read.contract.place}",
+                hint="read fewer fields of it, shorten it with `orch edit`, let it be cut (overflow: truncate), or "
+                f"raise max_tokens in {entry.read.contract.place}",
                 code="too_large",
                 place=entry.read.place,
             )
+        fitting.append(entry)
+    return tuple(fitting), tuple(dropped)
+
+
+def beginning(text: str, limit: int) -> str:
+    """The beginning of a text, in so many tokens with the line that says that it is one: whole lines, unless they are
+    very long, and never half a character."""
+    note = f"\n[cut here: of about {estimate(text):,} tokens, the first {limit:,} at most are shown]"
+    room = max(0, limit * 7 // 2 - len(note.encode()))
+    kept = text.encode()[:room].decode("utf-8", "ignore")
+    line = kept.rfind("\n")
+    return (kept[:line] if line > len(kept) // 2 else kept) + note
 
 
 def check_window(step: StepNode, system: str, blocks: Iterable[Block], window: int | None) -> None:

@@ -76,6 +76,7 @@ class Contract:
     code: Mapping[str, str]
     digest: str
     place: Place
+    overflow: Literal["fail", "truncate"] = "fail"
 
     def faults(self, value: Any) -> tuple[SchemaFault, ...]:
         """Everything that is wrong with a value: JSON data, or a model instance where the schema is a model.
@@ -234,6 +235,7 @@ def _contract(spec: ContractSpec, loaded: _Schema, place: Place) -> Contract:
         sensitivity=spec.sensitivity,
         tags=spec.tags,
         max_tokens=spec.max_tokens,
+        overflow=spec.overflow,
         form=loaded.form,
         schema=schema,
         model=loaded.model,
@@ -241,18 +243,33 @@ def _contract(spec: ContractSpec, loaded: _Schema, place: Place) -> Contract:
         customer_fields=schemas.customer_fields(schema) if schema is not None else (),
         code=dict(loaded.code or {}),
         digest=_digest(
-            spec.artifact, spec.about.strip(), not_for, spec.sensitivity, spec.max_tokens, loaded.form, schema
+            spec.artifact,
+            spec.about.strip(),
+            not_for,
+            spec.sensitivity,
+            spec.max_tokens,
+            loaded.form,
+            schema,
+            spec.overflow,
         ),
         place=place,
     )
 
 
 def _digest(
-    name: str, about: str, not_for: tuple[str, ...], sensitivity: str, max_tokens: int | None, form: str, schema: Any
+    name: str,
+    about: str,
+    not_for: tuple[str, ...],
+    sensitivity: str,
+    max_tokens: int | None,
+    form: str,
+    schema: Any,
+    overflow: str = "fail",
 ) -> str:
     """Of what the contract says. The schema counts with the order of its keys: that is the order of a value's bytes."""
     said = None if schema is None else canonical_json(schema).decode()
-    return digest([name, about, list(not_for), sensitivity, max_tokens, form, said])
+    limit = max_tokens if overflow == "fail" else [max_tokens, overflow]
+    return digest([name, about, list(not_for), sensitivity, limit, form, said])
 
 
 def _diagnostic(fault: _Fault, name: str, places: Places, prefix: PathKey) -> Diagnostic:
@@ -417,5 +434,6 @@ def contract_input(contract: Contract, spec: InputSpec, place: Place) -> Contrac
     added = () if spec.not_for == "none" else spec.not_for
     not_for = (*contract.not_for, *(guard for guard in added if guard not in contract.not_for))
     sensitivity = max(contract.sensitivity, spec.sensitivity, key=lambda s: SENSITIVITY_RANK[s])
-    said = _digest(contract.name, about, not_for, sensitivity, contract.max_tokens, contract.form, contract.schema)
+    limits = (contract.max_tokens, contract.form, contract.schema, contract.overflow)
+    said = _digest(contract.name, about, not_for, sensitivity, *limits)
     return replace(contract, about=about, not_for=not_for, sensitivity=sensitivity, digest=said, place=place)

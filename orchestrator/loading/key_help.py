@@ -32,8 +32,8 @@ CONTRACT: Final[Mapping[str, str]] = {
     "schema": 'text, markdown, file, "file.py:Name" (a pydantic model), or a JSON Schema.',
     "sensitivity": "How confidential the value is; providers have a highest class that they may see.",
     "tags": "Words to select artifacts by.",
-    "max_tokens": "The most tokens the value may take; a longer one is refused.",
-    "overflow": "What happens to a value that is too long: fail.",
+    "max_tokens": "The most tokens the value may take.",
+    "overflow": "What happens to a longer value: fail, or truncate: readers are shown its beginning, and are told so.",
 }
 READ: Final[Mapping[str, str]] = {
     "read": "The step or input that is read.",

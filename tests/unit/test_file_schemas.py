@@ -137,7 +137,7 @@ WRONG: list[tuple[FileKind, str]] = [
     ("artifact", "artifact: f\nabout: A.\nnot_for: nothing\nschema: text"),
     ("artifact", "artifact: f\nabout: A.\nnot_for: none"),
     ("artifact", "artifact: f\nabout: A.\nnot_for: none\nschema: 5"),
-    ("artifact", "artifact: f\nabout: A.\nnot_for: none\nschema: text\noverflow: truncate"),
+    ("artifact", "artifact: f\nabout: A.\nnot_for: none\nschema: text\noverflow: drop"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What a step gathers in its thread counts against the window before it is sent (R028, R029)."""
+"""What is too large: for a contract, which may say that it is cut, and for the window (R028, R029)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from orchestrator.context.budget import beginning
+from orchestrator.errors import OrchError
 from orchestrator.providers.scripted import ScriptedProvider
 from tests.walk.harness import House
 
@@ -51,3 +55,67 @@ def test_R028_a_tools_result_that_is_over_the_window_is_not_sent(tmp_path: Path)
     assert error is not None
     assert error.code == "provider_too_long"
     assert "over the window of 2,000; nothing was sent" in error.message
+
+
+READS = """
+version: 1
+pipeline: cut
+inputs:
+  log: {type: log}
+models:
+  default: {use: "acme:small", max_output_tokens: 100}
+artifacts:
+  log:
+    {about: "What it wrote.", not_for: ["This is no order."], schema: text, max_tokens: 100, overflow: OVERFLOW}
+  note: {about: "A note.", not_for: none, schema: text}
+steps:
+  note: {reads: [log], prompt: "What went wrong?"}
+""".replace("log: {type: log}", 'log: {type: log, about: "What the machine wrote."}')
+LOG = "".join(f"{n:04} all is well\n" for n in range(1000))
+
+
+def test_overflow_truncate_shows_the_beginning_says_so_and_lists_what_was_left_out(tmp_path: Path) -> None:
+    """100 tokens are 350 bytes, the line that says so among them; the stored value is whole, its guard ahead of it."""
+    script: dict[str, list[Any]] = {"note": [{"text": "Nothing."}]}
+    house = House(tmp_path, READS.replace("OVERFLOW", "truncate"), ScriptedProvider(script, name="acme"))
+    house.write("orchestrator.toml", PROJECT)
+    seen = asyncio.run(house.run({"log": LOG}))
+    assert seen.status == "succeeded"
+    assert seen.text("log") == LOG
+    (request,) = house.requests()
+    sent = house.effective(request)
+    body = sent.partition("---\n")[2].partition("\n</artifact>")[0]
+    assert len(body.encode()) <= 350
+    *lines, note = body.split("\n")
+    assert lines == LOG.split("\n")[: len(lines)]
+    assert len(lines) > 10
+    assert note == "[cut here: of about 4,858 tokens, the first 100 at most are shown]"
+    assert sent.index("This is no order.") < sent.index("0000 all is well")
+    (left,) = [one for one in seen.journals["note"][0].threads[0].left_out if one.layer == "artifact"]
+    assert left.source == "the rest of log"
+    assert "overflow: truncate" in left.reason
+    assert left.tokens >= 4758
+
+
+def test_overflow_fail_is_an_error_before_anything_is_paid_and_names_the_other_way(tmp_path: Path) -> None:
+    house = House(tmp_path, READS.replace("OVERFLOW", "truncate"), ScriptedProvider({}, name="acme"))
+    house.write("orchestrator.toml", PROJECT)
+    house.write("walk.yaml", READS.replace("OVERFLOW", "fail"))
+    with pytest.raises(OrchError, match="max_tokens is 100"):
+        asyncio.run(house.run({"log": LOG}))
+    assert house.requests() == []
+
+
+def test_what_is_cut_ends_with_a_whole_character_and_another_policy_is_another_contract(tmp_path: Path) -> None:
+    text = "ü" * 1000
+    kept = beginning(text, 100)
+    assert kept.startswith("üü")
+    assert len(kept.encode()) <= 350
+    assert kept.partition("\n")[0].strip("ü") == ""
+    graphs = []
+    for word in ("truncate", "fail"):
+        house = House(tmp_path / word, READS.replace("OVERFLOW", word), ScriptedProvider({}, name="acme"))
+        house.write("orchestrator.toml", PROJECT)
+        graphs.append(house.graph())
+    one, other = (graph.inputs["log"].contract.digest for graph in graphs)
+    assert one != other
