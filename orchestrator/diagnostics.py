@@ -80,6 +80,7 @@ CODES: Final[Mapping[str, str]] = {
     "P236": "A required fact about the customer has no source; it would be invented.",
     "P237": "A step's `when` cannot be read, or names what the step does not read.",
     "P238": "A tool has a key that its kind does not have, or a domain that is none.",
+    "P239": "A tool of an MCP server cannot be used: the server is not declared, the tool not allowed or not pinned.",
     "P240": "There is no model alias of this name.",
     "P241": "A model is written provider:model.",
     "P242": "There is no provider of this name.",

@@ -22,6 +22,7 @@ from orchestrator.graph import Graph, downstream
 from orchestrator.ids import canonical_json
 from orchestrator.inputs import check_inputs
 from orchestrator.loop import drive
+from orchestrator.mcp_client import McpServers
 from orchestrator.preconditions import check_same_steps, known_step, no_bench
 from orchestrator.project import Project
 from orchestrator.providers.ground import common_ground
@@ -83,12 +84,14 @@ async def open_services(
         waiting=_said_by(asyncio.get_running_loop(), hear),
     )
     providers = providers or Providers(project, settings)
+    mcp = McpServers(project, settings)
     try:
         worker = await store.register_worker()
         limits = Limits(settings.limits, ground=common_ground(os.environ), tenant=store.scope.tenant, clock=clock)
         endpoints = Endpoints(limits)
-        yield Services(project, settings, store, providers, providers.prices(), clock, hear, worker, endpoints)
+        yield Services(project, settings, store, providers, providers.prices(), clock, hear, worker, endpoints, mcp=mcp)
     finally:
+        await mcp.close()
         await providers.close()
         await store.close()
 

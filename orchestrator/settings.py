@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError
 from orchestrator.errors import ConfigError, Place
 from orchestrator.faults import explain_fault, nearest
 from orchestrator.project import Project, read_toml
-from orchestrator.spec import LimitSpec, PriceSpec, ProjectBudgetSpec, ProviderSpec, Strict
+from orchestrator.spec import LimitSpec, McpSpec, PriceSpec, ProjectBudgetSpec, ProviderSpec, Strict
 
 __all__ = [
     "MissingVariable",
@@ -59,6 +59,7 @@ class FileConfig(Strict):
     prices: dict[str, PriceSpec] = Field(default_factory=dict)
     limits: dict[str, LimitSpec] = Field(default_factory=dict)
     budget: ProjectBudgetSpec = ProjectBudgetSpec()
+    mcp: dict[str, McpSpec] = Field(default_factory=dict)
     db: str | None = None
     user: str | None = None
     model: str | None = None
@@ -95,6 +96,7 @@ class Settings:
     shown: tuple[tuple[str, Setting], ...] = ()
     limits: Mapping[str, LimitSpec] = field(default_factory=dict)
     budget: ProjectBudgetSpec = field(default_factory=ProjectBudgetSpec)
+    mcp: Mapping[str, McpSpec] = field(default_factory=dict)
 
     def get(self, name: str) -> str | None:
         """A variable of the environment or `.env`; empty counts as not set."""
@@ -108,6 +110,9 @@ class Settings:
     def secret_values(self) -> tuple[str, ...]:
         """Every configured secret by value, for scrubbing: keys, and what URLs hold of passwords and tokens."""
         names = {*KEY_VARIABLES, *(spec.api_key_env for spec in self.providers.values() if spec.api_key_env)}
+        for server in self.mcp.values():
+            names.update(filter(looks_like_key_name, server.env))
+            names.update({server.token_env} if server.token_env else ())
         values = {self.env.get(name, "") for name in names}
         for url in (self.db, *(spec.base_url or "" for spec in self.providers.values())):
             values.update(_url_secrets(url))
@@ -135,9 +140,9 @@ def load_settings(project: Project | None, environ: Mapping[str, str], *, db: st
     providers = layers.providers(env, shown)
     for name in sorted({*KEY_VARIABLES, *(spec.api_key_env for spec in providers.values() if spec.api_key_env)}):
         shown.append((name, layers.secret(name)))
-    limits, budget = layers.limits(shown), layers.budget(shown)
+    limits, budget, mcp = layers.limits(shown), layers.budget(shown), layers.mcp(shown)
     return Settings(
-        env, providers, layers.prices(), values["ORCH_DB"], values["ORCH_USER"], tuple(shown), limits, budget
+        env, providers, layers.prices(), values["ORCH_DB"], values["ORCH_USER"], tuple(shown), limits, budget, mcp
     )
 
 
@@ -218,6 +223,41 @@ class _Layers:
                 caps[name], origin = min(known)
                 shown.append((f"budget.{name}", Setting(str(caps[name]), origin)))
         return ProjectBudgetSpec(**caps)
+
+    def mcp(self, shown: list[tuple[str, Setting]]) -> dict[str, McpSpec]:
+        """The servers of tools; one that two files declare is the nearer file's, as a whole."""
+        found = {name: (spec, origin) for origin, config in reversed(self.files) for name, spec in config.mcp.items()}
+        for name, (spec, origin) in found.items():
+            _check_mcp(name, spec, origin)
+            said = shown_url(spec.url) if spec.url else " ".join(spec.command or ())
+            shown.append((f"mcp.{name}", Setting(said, origin)))
+        return {name: spec for name, (spec, _) in found.items()}
+
+
+def _check_mcp(name: str, spec: McpSpec, origin: str) -> None:
+    """Raises ConfigError for a server that cannot be one."""
+    where = f"mcp.{name} ({origin})"
+    if not _PROVIDER.fullmatch(name):
+        raise ConfigError(f"{where} has no name of a server", hint="A name is letters, digits, '.', '_' and '-'.")
+    if (spec.command is None) == (spec.url is None):
+        raise ConfigError(
+            f"{where} needs either 'command' or 'url'",
+            hint='Write command = ["python", "server.py"], which is started, or url = "https://host/mcp".',
+        )
+    if spec.url is not None and (_split(spec.url) is None or not spec.url.startswith(("http://", "https://"))):
+        raise ConfigError(f"{where}: 'url' is no http address", hint="Write it with scheme and host: https://host/mcp")
+    if spec.url is not None and spec.env:
+        raise ConfigError(f"{where}: 'env' is for a server that is started", hint="A key is named in 'token_env'.")
+    if spec.command is not None and spec.token_env:
+        raise ConfigError(f"{where}: 'token_env' is for a server at a url", hint="Name the variable in 'env'.")
+    for variable in (*spec.env, *([spec.token_env] if spec.token_env else [])):
+        if not _VARIABLE.fullmatch(variable):  # the value is not repeated: it may be the key itself
+            raise ConfigError(
+                f"{where} names what is no environment variable", hint="Write a name in capitals, such as FILES_TOKEN."
+            )
+    for tool in (*spec.idempotent, *(spec.approval if spec.approval != "all" else ())):
+        if tool not in spec.allow:
+            raise ConfigError(f"{where}: {tool} is not in 'allow'", hint=f"allowed: {', '.join(spec.allow)}")
 
 
 def _complete(name: str, merged: dict[str, Any], origins: Mapping[str, str], env: Mapping[str, str]) -> ProviderSpec:
@@ -357,6 +397,7 @@ def _key_hint(loc: Sequence[str]) -> str:
         "prices": PriceSpec,
         "limits": LimitSpec,
         "budget": ProjectBudgetSpec,
+        "mcp": McpSpec,
     }
     model = tables.get(loc[0], FileConfig) if len(loc) > 1 else FileConfig
     return nearest(loc[-1], list(model.model_fields))

@@ -387,6 +387,24 @@ class ProviderSpec(Strict):
         return self.kind not in ("scripted", "replayed")
 
 
+class McpSpec(Strict):
+    """`[mcp.NAME]` of the project file: a server of tools, started by `command` or reached at `url`.
+
+    `allow` are the tools that may be used; `env` the variables that the child process is given beside PATH and HOME;
+    `token_env` the one that is sent as a bearer token. `idempotent` tools may be repeated after an interruption;
+    `approval` tools (or `all`) run when a person has allowed the call.
+    """
+
+    command: tuple[str, ...] | None = Field(default=None, min_length=1)
+    url: str | None = None
+    allow: tuple[str, ...] = Field(min_length=1)
+    env: tuple[str, ...] = ()
+    token_env: str | None = None
+    idempotent: tuple[str, ...] = ()
+    approval: tuple[str, ...] | Literal["all"] = ()
+    timeout: Seconds | None = None
+
+
 class PriceSpec(Strict):
     """`[prices."MODEL-GLOB"]` of the project file, in US dollars per million tokens.
 

@@ -234,6 +234,7 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
     if passed is not None:
         return passed
     assert step.model is not None
+    await _verify_tools(walk, snapshot, now)
     provider = services.providers.get(step.model.provider)
     walk.emit("step.started", attempt=dispatch.number, kind="llm", model=f"{step.model.provider}:{step.model.model}")
     claim = claim_of(walk, snapshot, now)
@@ -273,6 +274,15 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
     finished = await chain.run()
     base = journal.base_head if journal is not None and recorded else claim.base_head
     return await _commit_model(walk, snapshot, finished, context, base)
+
+
+async def _verify_tools(walk: Walk, snapshot: Snapshot, now: Manifest) -> None:
+    """Servers of tools must say what was pinned, in each attempt anew (S26). Raises StepFailed, the attempt begun."""
+    try:
+        await walk.services.mcp.verify(walk.step.tools)
+    except OrchError:
+        await begin(walk, claim_of(walk, snapshot, now))
+        raise
 
 
 async def _commit_model(
@@ -410,6 +420,7 @@ async def _body_step(walk: Walk) -> tuple[Dispatch, ...]:
     if passed is not None:
         return passed
     assert step.model is not None
+    await _verify_tools(walk, snapshot, now)
     model = f"{step.model.provider}:{step.model.model}"
     walk.emit("step.started", attempt=dispatch.number, kind="python", model=model)
     claim = claim_of(walk, snapshot, now)

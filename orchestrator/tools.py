@@ -20,12 +20,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
 from orchestrator.contracts import Contract, class_contract, schemas
-from orchestrator.contracts.rules import SchemaFault, faults_of, show
+from orchestrator.contracts.rules import SchemaFault, faults_of, json_schema_faults, show
 from orchestrator.contracts.sent_schema import strict, unsendable
 from orchestrator.errors import Place
-from orchestrator.ids import canonical_json, whole_characters
+from orchestrator.ids import canonical_json, digest, whole_characters
+from orchestrator.mcp_pins import Pinned, tool_name
+from orchestrator.providers.strictness import strict_faults
 from orchestrator.python.declarations import mark_of
-from orchestrator.spec import ToolUse
+from orchestrator.spec import McpSpec, ToolUse
 from orchestrator.tool_results import DEFAULT_TOKENS, ResultFault, Shape, Told, tell
 from orchestrator.values import ToolSpec
 from orchestrator.workers import run_blocking
@@ -51,11 +53,19 @@ class ToolFault(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Remote:
+    """Where a tool runs that is no function here: a server of the project file, and its words as they were pinned."""
+
+    server: str
+    pinned: Pinned
+
+
+@dataclass(frozen=True, slots=True)
 class Tool:
     """A tool of a step: what the model is told (`spec`), what runs (`call`), whether repeating it is safe (S09).
 
     `approval`: a person allows each call before it runs. `timeout` is the most seconds for one call, None for what a
-    call of the step may take. `shape` says how its result is told.
+    call of the step may take. `shape` says how its result is told. `remote`: it is a tool of an MCP server.
     """
 
     ref: str
@@ -66,6 +76,7 @@ class Tool:
     approval: bool = False
     timeout: float | None = None
     shape: Shape = field(default_factory=Shape)
+    remote: Remote | None = None
 
     def used(self, use: ToolUse, returns: Contract | None) -> Tool:
         """The tool as one step uses it: what the step says goes before what the function says of itself."""
@@ -210,6 +221,25 @@ def _arguments(function: Callable[..., Any]) -> type[BaseModel]:
     return model
 
 
+def remote_tool(ref: str, server: str, tool: Pinned, spec: McpSpec) -> Tool:
+    """A tool of an MCP server, as it was pinned. What runs it is bound where the server is."""
+    told = ToolSpec(tool_name(server, tool.name), tool.description, tool.schema, strict=not strict_faults(tool.schema))
+    return Tool(
+        ref=ref,
+        spec=told,
+        call=_not_bound,
+        idempotent=tool.name in spec.idempotent,
+        sha=digest([tool.sha, list(spec.command or ()), spec.url]),
+        approval=spec.approval == "all" or tool.name in spec.approval,
+        timeout=spec.timeout,
+        remote=Remote(server, tool),
+    )
+
+
+async def _not_bound(**arguments: Any) -> Any:
+    raise ToolError("the server of this tool is not at hand")
+
+
 def _check_parameter(name: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> None:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
@@ -287,6 +317,8 @@ def _checked(tool: Tool, arguments: str) -> dict[str, Any]:
         ) from error
     if not isinstance(given, dict):
         raise _BadArguments(f"The arguments of {name} must be one JSON object, got {show(given)}.")
+    if tool.remote is not None:
+        return _checked_by_schema(name, given, tool.remote.pinned.schema)
     model = _arguments(tool.call)
     given = schemas.without_nulls(given, model.model_json_schema(by_alias=True))
     try:
@@ -298,6 +330,13 @@ def _checked(tool: Tool, arguments: str) -> dict[str, Any]:
         raise _BadArguments(f"The arguments of {name} cannot be used: {error}.") from error
     fields = type(checked).model_fields
     return {str(fields[key].alias): getattr(checked, key) for key in checked.model_fields_set}
+
+
+def _checked_by_schema(name: str, given: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    faults = json_schema_faults(schema, given)
+    if faults:
+        raise _BadArguments(f"The arguments of {name} are not valid: {_sentences(faults)}. Call it again.")
+    return given
 
 
 def _sentences(faults: tuple[SchemaFault, ...]) -> str:

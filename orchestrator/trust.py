@@ -4,7 +4,8 @@ A cloned project is somebody else's code. Loading its pipeline executes the Pyth
 what the user types to hosts of its choosing, with keys out of the user's environment. So three things are looked up
 without executing anything, and need the user's word: the Python files that pipelines and contracts name, with what
 these import from the project; the hosts and the database that the project's own files (`.env` included) choose; and
-the environment variables that the project has sent to a host as keys.
+the environment variables that the project has sent to a host as keys. So do the MCP servers that its project file
+starts or contacts.
 
 The word is kept for each user in `trust.json`, by project folder and by hash: of a file's text, of an address, of a
 variable together with where it goes. What changes is asked about again, and only that. What the user's own environment
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.spec import StepSpec
 
 SCHEMA: Final = "orch.trust-file/1"
-Kind = Literal["code", "host", "key", "database"]
+Kind = Literal["code", "host", "key", "database", "mcp"]
 _VARIABLE: Final = re.compile(r"\$\{env:([^}]*)\}")
 _QUOTED: Final = re.compile(r"""["']([^"'\n]+\.py:\w+)["']""")
 
@@ -96,9 +97,10 @@ def _shipped(project: Project) -> bool:
 
 
 def demands(project: Project, settings: Settings) -> Iterator[Demand]:
-    """Code, hosts, keys and database that the project's own files ask for, each once."""
+    """Code, hosts, keys, servers of tools and database that the project's own files ask for, each once."""
     yield from _code(project)
     yield from dict.fromkeys(_endpoints(project, settings))
+    yield from _servers(project, settings)
     yield from _database(project, settings)
 
 
@@ -212,6 +214,36 @@ def _endpoints(project: Project, settings: Settings) -> Iterator[Demand]:
             yield Demand("host", host, note, digest([address]))
         if spec.api_key_env and (its_url or its_key):
             yield Demand("key", spec.api_key_env, f"sent to {host}", digest([spec.api_key_env, address]))
+
+
+def _servers(project: Project, settings: Settings) -> Iterator[Demand]:
+    """The MCP servers that the project's files start or contact, what they may do, and the variables they are given.
+
+    A server that is a file of the project is looked at like its other code.
+    """
+    origins = {name: setting.origin for name, setting in settings.table()}
+    for name, spec in settings.mcp.items():
+        if origins.get(f"mcp.{name}") != project.display(project.file):
+            continue
+        allowed = f"tools: {', '.join(spec.allow)}"
+        if spec.url is not None:
+            yield Demand("host", _host(spec.url), f"MCP server {name}; {allowed}", digest([spec.url, list(spec.allow)]))
+        else:
+            files = [_file_sha(project, part) for part in spec.command or ()]
+            sha = digest([list(spec.command or ()), list(spec.allow), files])
+            yield Demand("mcp", " ".join(spec.command or ()), f"MCP server {name}; {allowed}", sha)
+        for variable in (*spec.env, *([spec.token_env] if spec.token_env else [])):
+            to = _host(spec.url) if spec.url is not None else f"MCP server {name}"
+            yield Demand("key", variable, f"given to {to}", digest([variable, spec.url, list(spec.command or ())]))
+
+
+def _file_sha(project: Project, part: str) -> str | None:
+    """The hash of a file of the project that a command names; None where it names none."""
+    path = project.root / part
+    with suppress(OSError, ValueError):
+        if path.is_file() and project.holds(path):
+            return sha256(path.read_bytes())
+    return None
 
 
 def _written_url(project: Project, name: str, origins: Mapping[str, str]) -> str | None:

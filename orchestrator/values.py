@@ -307,11 +307,13 @@ Item = TextItem | ToolOutput | OutputItem
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A function tool as the provider sees it. `parameters` is a strict JSON Schema."""
+    """A function tool as the provider sees it. `parameters` is a JSON Schema, `strict` where the vendors' strict modes
+    take it."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    strict: bool = True
 
 
 HostedName = Literal["web_search", "web_fetch"]

@@ -18,6 +18,7 @@ from orchestrator.errors import StepFailed, StoreError
 from orchestrator.facts import Dropped, check_facts
 from orchestrator.graph import Graph, Read, StepNode
 from orchestrator.ids import keyed_hash, synthetic_thread_id
+from orchestrator.mcp_client import McpServers
 from orchestrator.money import Caps, least
 from orchestrator.moves import count_reasks
 from orchestrator.output import feedback, judge, run_checks, schema_faults
@@ -74,6 +75,7 @@ class Services:
     worker: str
     endpoints: Endpoints = field(default_factory=Endpoints)
     approver: str | None = None
+    mcp: McpServers = field(default_factory=McpServers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +323,7 @@ def policy_of(walk: Walk) -> Policy:
         max_output_tokens=step.model.max_output_tokens,
         effort=step.model.effort,
         output=output_format(step),
-        tools=step.tools,
+        tools=tuple(map(services.mcp.bound, step.tools)),
         hosted=step.hosted,
         reasks=step.reasks,
         call_timeout=step.call_timeout,

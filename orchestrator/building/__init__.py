@@ -77,6 +77,7 @@ class Building:
 
     def __init__(self, project: Project, settings: Settings, loaded: Loaded, spec: PipelineSpec, chain: Chain) -> None:
         self.project = project
+        self.mcp = settings.mcp
         self.loaded = loaded
         self.settings = settings
         self.spec = spec

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.contracts import Contract
 from orchestrator.errors import Place
 from orchestrator.faults import nearest
+from orchestrator.mcp_pins import load_pins
 from orchestrator.spec import ToolUse
-from orchestrator.tools import Tool, ToolFault, build_tool
+from orchestrator.tools import Tool, ToolFault, build_tool, remote_tool
 from orchestrator.values import HostedName, HostedTool
 
 if TYPE_CHECKING:
     from orchestrator.building.steps import StepBuilding
 
 HOSTED: Final[Mapping[str, HostedName]] = {"web_search": "web_search", "web_fetch": "web_fetch"}
+MCP: Final = "mcp:"
 HOSTED_KEYS: Final = ("max_uses", "domains", "blocked")
 FUNCTION_KEYS: Final = ("approval", "timeout", "returns", "keep", "max_tokens")
 MAX_USES: Final = 5
@@ -34,16 +36,14 @@ def tools_of(step: StepBuilding) -> tuple[Tool, ...]:
         if use.tool in HOSTED:
             _refuse_keys(step, use, FUNCTION_KEYS, f"{use.tool} is run by the provider", at)
             continue
-        _refuse_keys(step, use, HOSTED_KEYS, f"{use.tool} is a function", at)
-        tool = _function(step, use, place)
-        if tool is None:
-            continue
-        if tool.spec.name in tools:
-            other = tools[tool.spec.name].ref
-            what = f"two tools are named {tool.spec.name}: {other} and {use.tool}"
-            step.error("P226", what, place, "rename one function")
-            continue
-        tools[tool.spec.name] = tool
+        _refuse_keys(step, use, HOSTED_KEYS, f"{use.tool} is no tool of the provider", at)
+        for tool in _remote(step, use, place) if use.tool.startswith(MCP) else _function(step, use, place):
+            if tool.spec.name in tools:
+                other = tools[tool.spec.name].ref
+                what = f"two tools are named {tool.spec.name}: {other} and {use.tool}"
+                step.error("P226", what, place, "rename one function")
+                continue
+            tools[tool.spec.name] = tool
     return tuple(tools.values())
 
 
@@ -70,15 +70,40 @@ def _refuse_keys(step: StepBuilding, use: ToolUse, keys: tuple[str, ...], what: 
             step.error("P238", f"{what}, so it has no `{key}`", step.of("tools", at, key), "leave the key out")
 
 
-def _function(step: StepBuilding, use: ToolUse, place: Place) -> Tool | None:
+def _function(step: StepBuilding, use: ToolUse, place: Place) -> list[Tool]:
     found = step.load(use.tool, "tools", place)
     if found is None:
-        return None
+        return []
     try:
-        return build_tool(use.tool, found.value, found.sha).used(use, _returned(step, use, place))
+        return [build_tool(use.tool, found.value, found.sha).used(use, _returned(step, use, place))]
     except ToolFault as fault:
         step.error("P225", f"{fault.message}, so it cannot be a tool", place, fault.hint)
-        return None
+        return []
+
+
+def _remote(step: StepBuilding, use: ToolUse, place: Place) -> list[Tool]:
+    """The tools of an MCP server: `mcp:SERVER/TOOL`, or `mcp:SERVER` for all that the project file allows."""
+    server, _, only = use.tool.removeprefix(MCP).partition("/")
+    spec = step.building.mcp.get(server)
+    if spec is None:
+        hint = nearest(server, list(step.building.mcp)) if step.building.mcp else None
+        what = f"there is no MCP server {server!r}"
+        step.error("P239", what, place, hint or f"declare it under [mcp.{server}] of the project file")
+        return []
+    if only and only not in spec.allow:
+        step.error("P239", f"[mcp.{server}] does not allow {only}", place, f"allowed: {', '.join(spec.allow)}")
+        return []
+    pins = load_pins(step.building.project).get(server, {})
+    found: list[Tool] = []
+    for name in [only] if only else spec.allow:
+        fault = "it is not pinned" if name not in pins else pins[name].fault()
+        if fault is not None:
+            what = f"the tool {name} of the MCP server {server} cannot be used: {fault}"
+            step.error("P239", what, place, f"look at what the server offers: orch mcp pin {server}")
+            continue
+        tool = remote_tool(f"{MCP}{server}/{name}", server, pins[name], spec)
+        found.append(tool.used(use, _returned(step, use, place)))
+    return found
 
 
 def _returned(step: StepBuilding, use: ToolUse, place: Place) -> Contract | None:

@@ -76,6 +76,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "runs": _entry("runs", "runs", "List the runs of this project; or cancel, tag or remove some."),
     "explain": _entry("explain", "explain", "Explain a code of orch check, such as P101; without one, list them all."),
     "schema": _entry("schema", "schema", "Print the JSON Schema of pipeline, step or artifact files."),
+    "mcp": _entry("mcp", "mcp", "Show the MCP servers of this project, or pin what they say of their tools."),
     "trust": _entry("trust", "trust", "Show what this project executes and contacts, and agree to it."),
     "db": _entry("db", "db", "Check the database, back it up into a file, or clean it."),
     "doctor": _entry("doctor", "doctor", "Show settings with their origin, database, keys, hosts and versions."),

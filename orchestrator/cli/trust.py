@@ -33,6 +33,7 @@ TITLES: Final[Mapping[str, str]] = {
     "code": "executes",
     "host": "sends to",
     "key": "takes as key",
+    "mcp": "starts",
     "database": "keeps runs in",
 }
 _YES: Final = ("1", "true", "yes")

@@ -62,8 +62,8 @@ def body(request: Request) -> dict[str, Any]:
                 {
                     "name": tool.name,
                     "description": tool.description,
-                    "input_schema": grammar(tool.parameters),
-                    "strict": True,
+                    "input_schema": grammar(tool.parameters) if tool.strict else dict(tool.parameters),
+                    **({"strict": True} if tool.strict else {}),
                 }
                 for tool in request.tools
             ),

@@ -62,7 +62,7 @@ def body(request: Request, dialect: Dialect) -> dict[str, Any]:
                     "name": tool.name,
                     "description": tool.description,
                     "parameters": dict(tool.parameters),
-                    "strict": True,
+                    "strict": tool.strict,
                 },
             }
             for tool in request.tools

@@ -149,7 +149,7 @@ class ScriptedProvider:
             if thread.strays:
                 what = f"No tool call found for function call output with call_id {thread.strays[0]}."
                 raise ProviderFailure(what, kind="bad_request")
-        schemas = [(f"function {tool.name}", tool.parameters) for tool in request.tools]
+        schemas = [(f"function {tool.name}", tool.parameters) for tool in request.tools if tool.strict]
         schemas += [(f"response_format {request.output.name}", request.output.schema)] if request.output else []
         for what, schema in schemas:
             faults = strict_faults(schema)
