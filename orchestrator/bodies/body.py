@@ -34,6 +34,7 @@ from orchestrator.bodies.asking import (
 )
 from orchestrator.bodies.ctx import Ctx
 from orchestrator.bodies.following import context_for
+from orchestrator.bodies.quoting import guards_of, inherited
 from orchestrator.bodies.recalling import Recalled, Recollection, further_key, opening_key
 from orchestrator.bodies.switching import fallbacks_of
 from orchestrator.chain import Chain, ChainStopped
@@ -236,14 +237,15 @@ class Body:
         return Question(prompt, {name: self._given(name, value) for name, value in given.items()})
 
     def _given(self, name: str, value: Any) -> Block:
-        """A value of the body's as a labelled block: a read keeps its label and guards, an artifact type its own."""
+        """A value of the body's as a labelled block: a read keeps its label and guards, an artifact type its own, and
+        what was taken out of a read keeps its guards."""
         for read in self.walk.step.reads:
             if value is not None and self._values.get(variable(read.called)) is value:
-                guards = (*read.contract.not_for, *([read.guard] if read.guard is not None else []))
-                return given_block(name, _text(name, value), read.contract, guards)
+                return given_block(name, _text(name, value), read.contract, guards_of(read))
         mark = mark_of(type(value))
         contract = class_contract(type(value), self.walk.step.place) if mark is not None else None
-        return given_block(name, _text(name, value), contract, contract.not_for if contract is not None else ())
+        guards = inherited(value, self.walk.step.reads, self._values) if contract is None else contract.not_for
+        return given_block(name, _text(name, value), contract, guards)
 
     def _node(self, contract: Contract, template: str | None) -> StepNode:
         """The step as this one question has it. Its checks are about its own contract."""
