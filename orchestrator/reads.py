@@ -19,16 +19,25 @@ def read_values(step: StepNode, snapshot: Snapshot) -> dict[str, Any]:
 
     Raises StepFailed for a value that its contract does not allow any more.
     """
-    return _values(step, snapshot, lambda contract, body: contract.instance(body))
+    return _values(step, snapshot, _instance)
 
 
 def read_data(step: StepNode, snapshot: Snapshot) -> dict[str, Any]:
     """The reads as JSON data, by the names that expressions use: text as text, a file as null, the items of a step as
     an object."""
-    return _values(step, snapshot, lambda contract, body: None if contract.form == "file" else contract.load(body))
+    return _values(step, snapshot, _data)
 
 
-def _values(step: StepNode, snapshot: Snapshot, value: Callable[[Contract, bytes], Any]) -> dict[str, Any]:
+def _instance(contract: Contract, artifact: Artifact) -> Any:
+    contract.require(artifact.body, artifact.version.sha256)
+    return contract.instance(artifact.body)
+
+
+def _data(contract: Contract, artifact: Artifact) -> Any:
+    return None if contract.form == "file" else contract.load(artifact.body)
+
+
+def _values(step: StepNode, snapshot: Snapshot, value: Callable[[Contract, Artifact], Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for read in step.reads:
         found = snapshot.artifacts.get(read.name)
@@ -42,10 +51,10 @@ def _values(step: StepNode, snapshot: Snapshot, value: Callable[[Contract, bytes
     return values
 
 
-def _fitting(step: StepNode, read: Read, artifact: Artifact, value: Callable[[Contract, bytes], Any]) -> Any:
+def _fitting(step: StepNode, read: Read, artifact: Artifact, value: Callable[[Contract, Artifact], Any]) -> Any:
     """The value, as its contract is now: that may have changed since the value was made (A19)."""
     try:
-        return value(read.contract, artifact.body)
+        return value(read.contract, artifact)
     except ValueError as error:
         name, contract = artifact.version.label, read.contract
         why = _why(contract, artifact.body) or str(error).splitlines()[0]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, RootModel
 from pydantic.errors import PydanticUserError
 
-from orchestrator.contracts import schemas
+from orchestrator.contracts import fitting, schemas
 from orchestrator.contracts.engines import backtracks
 from orchestrator.contracts.rules import SchemaFault, dumped, json_schema_faults, non_finite, pydantic_check
 from orchestrator.contracts.sent_schema import strict, unsendable
@@ -120,7 +120,10 @@ class Contract:
     def encode(self, normal: Any) -> bytes:
         """The canonical bytes of a value that `normalise` gave, which is not checked again."""
         if self.form == "json":
-            return canonical_json(normal)
+            body = canonical_json(normal)
+            if self.model is None:
+                fitting.note(self.digest, body)
+            return body
         return normal if isinstance(normal, bytes) else str(normal).encode()
 
     def load(self, body: bytes) -> Any:
@@ -132,6 +135,16 @@ class Contract:
     def instance(self, body: bytes) -> Any:
         """The value as a Python function gets it: a model instance where the schema is a model, else as `load`."""
         return self.model.model_validate_json(body) if self.model is not None else self.load(body)
+
+    def require(self, body: bytes, sha256: str) -> None:
+        """Raises ValueError for a stored value, with the hash of its bytes, that the schema does not allow (any more);
+        what a model class checks, `instance` does."""
+        if self.form != "json" or self.model is not None or fitting.known(self.digest, sha256):
+            return
+        faults = self.faults(self.load(body))
+        if faults:
+            raise ValueError(f"{faults[0].path} {faults[0].rule}")
+        fitting.note(self.digest, body)
 
     def sent_schema(self) -> dict[str, Any] | None:
         """The strict schema a model is sent; None for text forms. Marks and unsupported keywords are left out."""

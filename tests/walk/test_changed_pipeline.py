@@ -7,6 +7,7 @@ anything is paid for.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,10 @@ ANSWERS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def stopped(folder: Path, pipeline: str = PIPELINE) -> House:
+def stopped(folder: Path, pipeline: str = PIPELINE, files: Mapping[str, str] | None = None) -> House:
     """A run whose process ended when the first three steps were done."""
-    there = House(folder, pipeline, ANSWERS, files={"schemas.py": SCHEMAS, "sizes.py": SIZES})
+    own = {"schemas.py": SCHEMAS, "sizes.py": SIZES, **(files or {})}
+    there = House(folder, pipeline, ANSWERS, files=own)
     seen = there.stopped({"idea": "a kiosk"}, StopAfter("commit:committed", 3))
     assert {name for name, row in seen.steps.items() if row.status == "succeeded"} == {
         "idea", "market", "rivals", "sizes",
@@ -101,10 +103,24 @@ def test_A19_a_deleted_step_is_named_before_any_call(tmp_path: Path, again: str)
     assert asked(there) == ["market", "rivals"]
 
 
-def test_A19_a_new_required_field_is_named_and_the_step_that_lacks_it_is_stale(tmp_path: Path) -> None:
-    """Its readers are not asked about a value that is none of its contract any more."""
-    there = stopped(tmp_path)
-    there.write("schemas.py", SCHEMAS + "    growth_percent: int\n")
+INLINE = """{type: object, properties: {tam_usd: {type: integer}, region: {type: string}},
+    required: [tam_usd, region], additionalProperties: false}"""
+
+
+@pytest.mark.parametrize("form", ["pydantic", "inline"])
+def test_A19_a_new_required_field_is_named_and_the_step_that_lacks_it_is_stale(tmp_path: Path, form: str) -> None:
+    """Its readers are not asked about a value that is none of its contract any more; as much where the contract is a
+    JSON Schema in the pipeline's file."""
+    before = PIPELINE if form == "pydantic" else PIPELINE.replace('"schemas.py:Market"', INLINE)
+    files = {"sizes.py": SIZES.replace("market.tam_usd", "40")}
+    there = stopped(tmp_path, before, files)
+    if form == "pydantic":
+        there.write("schemas.py", SCHEMAS + "    growth_percent: int\n")
+    else:
+        grown = INLINE.replace("region: {", "growth_percent: {type: integer}, region: {").replace(
+            "[tam_usd, region]", "[tam_usd, growth_percent, region]"
+        )
+        there.write("walk.yaml", PIPELINE.replace('"schemas.py:Market"', grown))
     assert "market" in asyncio.run(there.stale())
     seen = asyncio.run(there.resume())
     error = seen.steps["report"].error
