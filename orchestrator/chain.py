@@ -43,6 +43,7 @@ from orchestrator.moves import (
     Answer,
     Send,
     count_reasks,
+    file_tokens,
     head,
     is_cut_off,
     item_text,
@@ -404,7 +405,7 @@ class Chain:
         tools = "".join(json.dumps(dict(tool.spec.parameters)) + tool.spec.description for tool in self.policy.tools)
         output = json.dumps(dict(self.policy.output.schema)) if self.policy.output else ""
         texts = (self.thread.prompt.system, tools, output, *map(item_text, items))
-        return sum(estimate(text) for text in texts if text)
+        return sum(estimate(text) for text in texts if text) + file_tokens(items)
 
     def _reserve(self, price: Price | None, tokens: int, max_output: int) -> Decimal | None:
         """The most the call may cost. Raises ChainStopped where that is not known, or is more than one call may."""

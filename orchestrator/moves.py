@@ -116,7 +116,12 @@ def count_reasks(calls: Sequence[CallRow]) -> int:
 
 def prompt_item(prompt: Prompt) -> TextItem:
     """The message that opens a thread."""
-    return TextItem(tuple(part for block in prompt.blocks for part in block.parts))
+    return TextItem(tuple(part for block in prompt.blocks for part in block.parts), prompt.files)
+
+
+def file_tokens(items: Sequence[Item]) -> int:
+    """What the files of some items weigh, beside their text."""
+    return sum(file.tokens for item in items if isinstance(item, TextItem) for file in item.files)
 
 
 def item_text(item: Item) -> str:

@@ -22,6 +22,7 @@ from orchestrator.fan_out import collector, expand
 from orchestrator.graph import Graph, ModelChoice, Read, StepNode, downstream
 from orchestrator.ids import sha256, synthetic_thread_id
 from orchestrator.inputs import check_inputs
+from orchestrator.moves import prompt_item
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.tokens import estimate, of_bytes
 from orchestrator.spec import ConversationSpec, Sensitivity
@@ -39,7 +40,6 @@ from orchestrator.values import (
     RunRow,
     Snapshot,
     StepRow,
-    TextItem,
     Usage,
 )
 
@@ -366,6 +366,7 @@ async def render_step(
         snapshot,
         may_see=provider.traits.may_see,
         provider_name=provider.traits.name,
+        accepts=provider.traits.accepts,
         window=services.prices.window(step.model.provider, step.model.model),
     )
     prompt = await compose_off_loop(step, context, snapshot)
@@ -373,7 +374,7 @@ async def render_step(
         model=step.model.model,
         thread=synthetic_thread_id("render"),
         system=prompt.system,
-        items=(TextItem(tuple(part for block in prompt.blocks for part in block.parts)),),
+        items=(prompt_item(prompt),),
         tools=tuple(tool.spec for tool in step.tools),
         hosted=step.hosted,
         output=output_format(step),

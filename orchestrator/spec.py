@@ -380,6 +380,7 @@ class ProviderSpec(Strict):
     may_see: Sensitivity = "internal"
     structured: Structured | None = None
     hosted_tools: tuple[Literal["web_search", "web_fetch"], ...] | None = None
+    accepts: tuple[Literal["image", "pdf"], ...] | None = None
 
     @property
     def sends(self) -> bool:

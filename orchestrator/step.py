@@ -253,7 +253,7 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
             claim = replace(claim, events=(Event("step.rebuilt", data={"reason": begins.why}),))
     thread, context = begins.thread, begins.context
     recorder = StoreRecorder(services.store, dispatch, None if recorded else replace(claim, thread=thread))
-    fallbacks, barred = fallbacks_of(walk, context.sensitivity)
+    fallbacks, barred = fallbacks_of(walk, context.sensitivity, context)
     chain = Chain(
         provider=provider,
         thread=thread,

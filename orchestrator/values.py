@@ -169,6 +169,16 @@ Layer = Literal["system", "artifact", "draft", "conversation", "facts", "feedbac
 
 
 @dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that goes to a model beside the text: `name` is the artifact's, `tokens` about what it weighs."""
+
+    name: str
+    media: str
+    body: bytes = field(repr=False)
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """One labelled piece of a composed thread.
 
@@ -188,6 +198,7 @@ class Block:
     about: str | None = None
     guards: tuple[str, ...] = ()
     sensitivity: Sensitivity = "internal"
+    attachment: Attachment | None = None
 
     @property
     def text(self) -> str:
@@ -271,15 +282,22 @@ class Prompt:
         return "".join(block.text for block in self.blocks)
 
     @property
+    def files(self) -> tuple[Attachment, ...]:
+        """The files of its blocks, each once, however often its artifact is placed."""
+        found = {block.attachment.name: block.attachment for block in self.blocks if block.attachment is not None}
+        return tuple(found.values())
+
+    @property
     def tokens(self) -> int:
         return sum(block.tokens for block in self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
 class TextItem:
-    """A user message. `parts` concatenated are its text."""
+    """A user message. `parts` concatenated are its text; `files` stand ahead of it."""
 
     parts: tuple[str, ...]
+    files: tuple[Attachment, ...] = ()
 
     @property
     def text(self) -> str:

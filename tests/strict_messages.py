@@ -39,8 +39,10 @@ BLOCKS = {
     "tool_result": ({"type", "tool_use_id"}, {"content", "is_error", "cache_control"}),
     "server_tool_use": ({"type", "id", "name", "input"}, {"cache_control", "caller"}),
     "web_search_tool_result": ({"type", "tool_use_id", "content"}, {"cache_control"}),
+    "image": ({"type", "source"}, {"cache_control"}),
+    "document": ({"type", "source"}, {"cache_control", "title", "context", "citations"}),
 }
-OURS = frozenset({"text", "tool_result"})
+OURS = frozenset({"text", "tool_result", "image", "document"})
 THOUGHTS = frozenset({"thinking", "redacted_thinking"})
 TOOL_FIELDS = frozenset({"name", "description", "input_schema", "strict", "cache_control", "type"})
 NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")

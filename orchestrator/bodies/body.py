@@ -354,7 +354,7 @@ class Body:
         assert thread.recorder is not None
         assert thread.context is not None
         services = asked.walk.services
-        fallbacks, barred = fallbacks_of(asked.walk, highest(self.sensitivities))
+        fallbacks, barred = fallbacks_of(asked.walk, highest(self.sensitivities), thread.context)
         elsewhere = sum(call.sent.thread_id != thread.record.id for call in thread.calls)
         chain = Chain(
             provider=self.provider,

@@ -68,6 +68,7 @@ def _context_of(walk: Walk, provider: Provider, snapshot: Snapshot) -> Context:
         snapshot,
         may_see=provider.traits.may_see,
         provider_name=provider.traits.name,
+        accepts=provider.traits.accepts,
         window=walk.services.prices.window(model.provider, model.model),
     )
 

@@ -22,14 +22,28 @@ _HINT = 'An input file is one JSON object of input names: {"idea": "…"}.'
 
 
 def read_inputs(file: str | None, assignments: Sequence[str], spec: PipelineSpec) -> dict[str, Any]:
-    """The given values by input name: `--input`, overlaid by `--set k=v`. Raises UsageError."""
+    """The given values by input name: `--input`, overlaid by `--set k=v`; of a file `@PATH`, from the folder of the
+    input file or from here. Raises UsageError."""
     values = dict(read_object(file)) if file is not None else {}
+    folder = Path(file).parent if file not in (None, "-") else Path()
+    for name, value in values.items():
+        if _is_file(name, spec) and isinstance(value, str) and value.startswith("@"):
+            values[name] = read_bytes(str(folder / value[1:]))
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
             raise UsageError(f'--set "{assignment}" has no value', hint="Write --set name=value.")
-        values[name] = _typed(name, text, spec)
+        values[name] = (
+            read_bytes(text[1:]) if _is_file(name, spec) and text.startswith("@") else _typed(name, text, spec)
+        )
     return values
+
+
+def _is_file(name: str, spec: PipelineSpec) -> bool:
+    """Whether an input is a file: `@PATH` is then its bytes."""
+    declared = spec.inputs.get(name)
+    contract = spec.artifacts.get(declared.type) if declared is not None else None
+    return declared is not None and (declared.type == "file" or (contract is not None and contract.schema_ == "file"))
 
 
 def read_object(file: str) -> Mapping[str, Any]:

@@ -10,8 +10,10 @@ afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from orchestrator.context.budget import check_window, fit_contracts, fit_conversation
-from orchestrator.context.guards import check_access, check_tools, highest, tool_levels
+from orchestrator.context.guards import check_access, check_files, check_tools, highest, tool_levels
 from orchestrator.context.render import (
     artifact_block,
     comment_block,
@@ -39,12 +41,14 @@ def build_context(
     may_see: Sensitivity,
     provider_name: str,
     window: int | None,
+    accepts: Collection[str] = ("image", "pdf"),
 ) -> Context:
     """The blocks of a step's first request in frame order, and what was left out.
 
     `may_see` is the highest sensitivity that `provider_name` may be sent; `window` the model's context in tokens, None
-    where it is not known. Raises AccessRefused for a block the provider may not see, StepFailed for a read or a whole
-    that is too large, UsageError for a read that has no value yet. Nothing was sent then.
+    where it is not known; `accepts` the kinds of files that it takes. Raises AccessRefused for a block the provider may
+    not see, StepFailed for a read or a whole that is too large and for a file that is not taken, UsageError for a read
+    that has no value yet. Nothing was sent then.
     """
     chosen = choose(graph, step, snapshot)
     shown, cut = fit_contracts(step, chosen)
@@ -58,6 +62,7 @@ def build_context(
     blocks = (*material, *facts, *_feedback(step, snapshot), *message, *_comment(step, snapshot.redo))
     check_access(step.name, blocks, may_see, provider_name)
     check_tools(step, may_see, provider_name)
+    check_files(step, blocks, accepts, provider_name)
     check_window(step, step.system, blocks, window)
     return Context(
         blocks=blocks,

@@ -84,8 +84,9 @@ def fit_contracts(step: StepNode, chosen: Iterable[Chosen]) -> tuple[tuple[Chose
     dropped: list[LeftOut] = []
     for entry in chosen:
         limit = entry.read.contract.max_tokens
-        size = estimate(entry.content)
-        if limit is not None and size > limit and entry.read.contract.overflow == "truncate":
+        size = entry.attachment.tokens if entry.attachment is not None else estimate(entry.content)
+        cuttable = entry.attachment is None  # half a file is none
+        if limit is not None and size > limit and entry.read.contract.overflow == "truncate" and cuttable:
             kept = beginning(entry.content, limit)
             over = f"over max_tokens of {limit:,}: the contract {entry.read.contract.name} says overflow: truncate"
             dropped.append(LeftOut("artifact", f"the rest of {entry.read.name}", over, size - estimate(kept)))

@@ -6,10 +6,11 @@ the artifact wherever it is read (R003). Access is checked on every block after 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from orchestrator.attachments import MOST_IN_ALL, kind_of
 from orchestrator.context.select import Chosen
-from orchestrator.errors import AccessRefused
+from orchestrator.errors import AccessRefused, StepFailed
 from orchestrator.frame import FramedArtifact
 from orchestrator.graph import StepNode
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
@@ -81,6 +82,29 @@ def check_tools(step: StepNode, may_see: Sensitivity, provider_name: str) -> Non
                 f"[providers.{provider_name}] in the project file",
                 code="sensitivity",
             )
+
+
+def check_files(step: StepNode, blocks: Iterable[Block], accepts: Collection[str], provider_name: str) -> None:
+    """Raises StepFailed for the first file that the step's model does not take, and for more than one request holds."""
+    files = [block.attachment for block in blocks if block.attachment is not None]
+    model = f"{provider_name}:{step.model.model}" if step.model is not None else provider_name
+    for file in files:
+        if kind_of(file.media) not in accepts:
+            known = ", ".join(sorted(accepts)) or "neither images nor documents"
+            raise StepFailed(
+                f"{step.name} would send {file.name} ({file.media}) to {model}, which takes {known}; nothing was sent",
+                hint=f"give {step.name} another model; a server that takes them is told by accepts under "
+                f"[providers.{provider_name}] in the project file",
+                code="not_sendable",
+            )
+    size = sum(len(file.body) for file in files)
+    if size > MOST_IN_ALL:
+        raise StepFailed(
+            f"the files that {step.name} reads hold {size:,} bytes together, and a request {MOST_IN_ALL:,} at most "
+            f"({', '.join(file.name for file in files)}); nothing was sent",
+            hint="read fewer of them in one step, or give smaller ones",
+            code="not_sendable",
+        )
 
 
 def _name(block: Block) -> str:

@@ -53,7 +53,7 @@ def artifact_block(chosen: Chosen) -> Block:
         source=read.name,
         parts=(opening, body, closing + "\n"),
         rule=f"default of the read, {read.place}" if version is None else f"{_rule(read)}, {read.place}",
-        tokens=estimate(opening + body + closing + "\n"),
+        tokens=estimate(opening + body + closing + "\n") + (chosen.attachment.tokens if chosen.attachment else 0),
         artifact_id=version.id if version else None,
         version=version.version if version else None,
         contract=read.contract.name,
@@ -61,6 +61,7 @@ def artifact_block(chosen: Chosen) -> Block:
         about=read.contract.about,
         guards=guards,
         sensitivity=sensitivity_of(chosen),
+        attachment=chosen.attachment,
     )
 
 
@@ -150,7 +151,8 @@ def comment_block(redo: Redo, *, alone: bool = False) -> Block:
 def placed(block: Block) -> Block:
     """An artifact's block where a template put it: without the line break of its default place."""
     parts = (*block.parts[:-1], block.parts[-1].removesuffix("\n"))
-    return replace(block, parts=parts, tokens=estimate("".join(parts)))
+    beside = block.attachment.tokens if block.attachment is not None else 0
+    return replace(block, parts=parts, tokens=estimate("".join(parts)) + beside)
 
 
 # --- quotes -----------------------------------------------------------------------------------------------------------
@@ -168,7 +170,7 @@ def quoted(block: Block, path: str, rule: str, name: str) -> Block:
     content = content_of(block)
     value = content if path == WHOLE else shown(find(content, path))
     parts = write_quote(FramedQuote(name, path, guards, value))
-    return replace(block, parts=parts, rule=rule, tokens=estimate("".join(parts)), fields=(path,))
+    return replace(block, parts=parts, rule=rule, tokens=estimate("".join(parts)), fields=(path,), attachment=None)
 
 
 def find(content: str, path: str) -> Any:

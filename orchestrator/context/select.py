@@ -13,22 +13,25 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from orchestrator.attachments import NotSendable, attached, media_of, placeholder
 from orchestrator.errors import StepFailed, UsageError
 from orchestrator.fan_out import INDEX, missing_line
 from orchestrator.graph import Graph, Read, StepNode
 from orchestrator.ids import canonical_json
 from orchestrator.spec import MISSING
-from orchestrator.values import ArtifactVersion, LeftOut, Message, Snapshot, Statement
+from orchestrator.values import Artifact, ArtifactVersion, Attachment, LeftOut, Message, Snapshot, Statement
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A read and the text that stands for it. `version` None = the read's own default; `default` = nobody gave it."""
+    """A read and the text that stands for it. `version` None = the read's own default; `default` = nobody gave it.
+    `attachment`: the value is a file that goes beside the text."""
 
     read: Read
     version: ArtifactVersion | None
     content: str
     default: bool
+    attachment: Attachment | None = None
 
 
 def choose(graph: Graph, step: StepNode, snapshot: Snapshot) -> tuple[Chosen, ...]:
@@ -62,7 +65,7 @@ def _each(step: StepNode, read: Read, snapshot: Snapshot) -> Iterator[Chosen]:
         yield Chosen(told, index.version, line, default=False)
     for key, artifact in sorted(items.items()):
         one = replace(read, name=f"{read.name}/{key}", alias=f"{read.alias}/{key}" if read.alias else "")
-        yield Chosen(one, artifact.version, _content(step, one, artifact.body), default=False)
+        yield _taken(step, one, artifact, default=False)
 
 
 def _chosen(step: StepNode, read: Read, snapshot: Snapshot) -> Chosen:
@@ -76,7 +79,33 @@ def _chosen(step: StepNode, read: Read, snapshot: Snapshot) -> Chosen:
             )
         return Chosen(read, None, default_text(read), default=True)
     unstated = _is_default(read.name, artifact.version, snapshot)
-    return Chosen(read, artifact.version, _content(step, read, artifact.body), unstated)
+    return _taken(step, read, artifact, default=unstated)
+
+
+def _taken(step: StepNode, read: Read, artifact: Artifact, *, default: bool) -> Chosen:
+    """A value as it is sent: as text, or a file that is none beside it."""
+    if read.contract.form != "file" or _is_text(artifact.body):
+        return Chosen(read, artifact.version, _content(read, artifact.body), default)
+    try:
+        attachment = attached(read.called, artifact.body)
+    except NotSendable as error:
+        raise StepFailed(
+            f"{read.name} cannot be sent to a model by {step.name}: it is {error}; nothing was sent",
+            hint="give the text of the file as the input, or read it in a Python step",
+            code="not_sendable",
+            place=read.place,
+        ) from error
+    return Chosen(read, artifact.version, placeholder(attachment), default, attachment)
+
+
+def _is_text(body: bytes) -> bool:
+    if media_of(body) is not None:
+        return False
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_default(name: str, version: ArtifactVersion, snapshot: Snapshot) -> bool:
@@ -89,16 +118,9 @@ def default_text(read: Read) -> str:
     return read.default if isinstance(read.default, str) else canonical_json(read.default).decode()
 
 
-def _content(step: StepNode, read: Read, body: bytes) -> str:
+def _content(read: Read, body: bytes) -> str:
     """The stored bytes as text, or the read's fields of them, in the order they are stored in."""
-    try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise StepFailed(
-            f"{read.name} is no UTF-8 text (byte {error.start}), so {step.name} cannot send it to a model",
-            hint="give the text of the file as the input, or read it in a Python step",
-            place=read.place,
-        ) from error
+    text = body.decode()
     if read.fields is None:
         return text
     value = json.loads(text)

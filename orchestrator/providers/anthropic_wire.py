@@ -19,13 +19,14 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
+from orchestrator.attachments import base64_of, kind_of, label
 from orchestrator.errors import ProviderFailure
 from orchestrator.ids import canonical_json, is_synthetic
 from orchestrator.providers.answers import field_of, words
 from orchestrator.providers.anthropic_schema import grammar
 from orchestrator.providers.base import FailureKind
 from orchestrator.providers.foreign import api_of, plain, safe_id
-from orchestrator.values import HostedTool, Item, OutputItem, Request, ToolOutput
+from orchestrator.values import HostedTool, Item, OutputItem, Request, TextItem, ToolOutput
 
 EPHEMERAL: Final[Mapping[str, str]] = {"type": "ephemeral"}
 THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
@@ -112,7 +113,7 @@ def _messages(items: Sequence[Item]) -> list[dict[str, Any]]:
     }
     for theirs, group in groupby(items, lambda item: isinstance(item, OutputItem)):
         run = list(group)
-        blocks = _said(run) if theirs else [_block(item, own) for item in run]
+        blocks = _said(run) if theirs else [block for item in run for block in (*_files(item), _block(item, own))]
         if turns and turns[-1][0] == theirs:
             turns[-1][1].extend(blocks)
         elif blocks:
@@ -162,6 +163,15 @@ def _block(item: Item, own: Container[object]) -> dict[str, Any]:
         return {"type": "tool_result", "tool_use_id": call_id, "content": item.output, **failed}
     assert not isinstance(item, OutputItem)
     return {"type": "text", "text": item.text}
+
+
+def _files(item: Item) -> Iterator[dict[str, Any]]:
+    """The files of a message, ahead of its text, each behind a line that says what it is."""
+    for file in item.files if isinstance(item, TextItem) else ():
+        yield {"type": "text", "text": label(file)}
+        source = {"type": "base64", "media_type": file.media, "data": base64_of(file)}
+        kind = kind_of(file.media)
+        yield {"type": "image", "source": source} if kind == "image" else {"type": "document", "source": source}
 
 
 def _mark_the_call_before(messages: list[dict[str, Any]]) -> None:

@@ -84,8 +84,8 @@ class Traits:
 
     `chaining`: server = ids are known to work; replay = never send one; auto = try, check the echo, remember.
     `stores`: False = ZDR. `may_see`: the highest sensitivity that may be sent there. `background`: a call can go on
-    there while nobody listens. `hosted`: the tools
-    that it runs itself; `hosted_can`: what these can beside the common (`blocked`: leave domains out).
+    there while nobody listens. `hosted`: the tools that it runs itself; `hosted_can`: what these can beside the common
+    (`blocked`: leave domains out). `accepts`: the kinds of files that models there take.
     """
 
     name: str
@@ -96,6 +96,7 @@ class Traits:
     background: bool = False
     hosted: frozenset[str] = frozenset()
     hosted_can: frozenset[str] = frozenset()
+    accepts: frozenset[str] = frozenset()
 
 
 class Provider(Protocol):

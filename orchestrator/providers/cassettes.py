@@ -83,7 +83,7 @@ def question(request: Request) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """Values of the request's carriers as JSON data; bytes by their hash."""
     if isinstance(value, TextItem):
-        return {"text": value.text}
+        return {"text": value.text, **({"files": plain(value.files)} if value.files else {})}
     if is_dataclass(value):
         return {part.name: plain(getattr(value, part.name)) for part in fields(value)}
     if isinstance(value, bytes):

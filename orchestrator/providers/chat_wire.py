@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
+from orchestrator.attachments import data_url, file_name, kind_of, label
 from orchestrator.errors import ProviderFailure
 from orchestrator.ids import canonical_json, is_synthetic
 from orchestrator.providers.answers import field_of, malformed, response_id, text_or_none
 from orchestrator.providers.foreign import plain, spoken
 from orchestrator.providers.openai_wire import failed
 from orchestrator.providers.usage import chat_usage
-from orchestrator.values import Item, OutputItem, Reply, Request, ToolCall, ToolOutput
+from orchestrator.values import Item, OutputItem, Reply, Request, TextItem, ToolCall, ToolOutput
 
 THOUGHTS: Final = frozenset({"reasoning", "reasoning_content", "reasoning_details"})
 CUT_OFF: Final[Mapping[str, str]] = {"length": "max_output_tokens"}
@@ -92,7 +93,19 @@ def _message(item: Item) -> dict[str, Any]:
     if isinstance(item, ToolOutput):
         return {"role": "tool", "tool_call_id": item.call_id, "content": item.output}
     assert not isinstance(item, OutputItem)
-    return {"role": "user", "content": item.text}
+    return {"role": "user", "content": _content(item) if item.files else item.text}
+
+
+def _content(item: TextItem) -> list[dict[str, Any]]:
+    """A message with files: each behind a line that says what it is, then the text."""
+    parts: list[dict[str, Any]] = []
+    for file in item.files:
+        parts.append({"type": "text", "text": label(file)})
+        if kind_of(file.media) == "image":
+            parts.append({"type": "image_url", "image_url": {"url": data_url(file)}})
+        else:
+            parts.append({"type": "file", "file": {"filename": file_name(file), "file_data": data_url(file)}})
+    return [*parts, {"type": "text", "text": item.text}]
 
 
 def _turns(items: Iterable[Item]) -> list[dict[str, Any]]:

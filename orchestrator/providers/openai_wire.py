@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from orchestrator.attachments import data_url, file_name, kind_of, label
 from orchestrator.errors import ProviderFailure
 from orchestrator.ids import canonical_json, is_synthetic
 from orchestrator.providers.answers import field_of, malformed, response_id, text_or_none, words
@@ -109,10 +110,22 @@ def item_data(item: Item) -> list[dict[str, Any]]:
     """An item as input. The server's own output items go back verbatim: phase, ids and encrypted reasoning included;
     of another API's, what it says."""
     if isinstance(item, TextItem):
-        return [{"role": "user", "content": item.text}]
+        return [{"role": "user", "content": _content(item) if item.files else item.text}]
     if isinstance(item, ToolOutput):
         return [{"type": "function_call_output", "call_id": item.call_id, "output": item.output}]
     return [dict(item.data)] if api_of(item.data) in ("responses", "plain") else list(plain(item.data))
+
+
+def _content(item: TextItem) -> list[dict[str, Any]]:
+    """A message with files: each behind a line that says what it is, then the text."""
+    parts: list[dict[str, Any]] = []
+    for file in item.files:
+        parts.append({"type": "input_text", "text": label(file)})
+        if kind_of(file.media) == "image":
+            parts.append({"type": "input_image", "image_url": data_url(file)})
+        else:
+            parts.append({"type": "input_file", "filename": file_name(file), "file_data": data_url(file)})
+    return [*parts, {"type": "input_text", "text": item.text}]
 
 
 # --- what a reply means -----------------------------------------------------------------------------------------------

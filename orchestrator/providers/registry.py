@@ -146,6 +146,7 @@ class Providers:
             stores=spec.store is not False,
             may_see=spec.may_see,
             hosted=own if spec.hosted_tools is None else frozenset(spec.hosted_tools) - {"web_fetch"},
+            accepts=_accepted(spec, address),
         )
         traits = detect_chaining(traits, address.name)
         traits = replace(traits, background=traits.chaining != "replay")
@@ -187,6 +188,7 @@ class Providers:
             may_see=spec.may_see,
             hosted=own if spec.hosted_tools is None else told,
             hosted_can=frozenset({"blocked"}),
+            accepts=_accepted(spec, address),
         )
 
     def _options(self, name: str, spec: ProviderSpec, address: _Address, with_key: bool) -> dict[str, Any]:
@@ -255,6 +257,12 @@ class _Address:
 
 def _vendor(spec: ProviderSpec) -> tuple[str, str, str]:
     return VENDORS.get(spec.kind or "openai", VENDORS["openai"])
+
+
+def _accepted(spec: ProviderSpec, address: _Address) -> frozenset[str]:
+    """The kinds of files that models there take: the vendors' take both, of others nothing is known."""
+    known = ("image", "pdf") if address.official else ()
+    return frozenset(known if spec.accepts is None else spec.accepts)
 
 
 def _url(spec: ProviderSpec) -> str:

@@ -58,6 +58,9 @@ class ReplayedProvider:
             stores=spoken.stores if spoken is not None else True,
             may_see=like.traits.may_see if like is not None else may_see,
             background=True,
+            hosted=like.traits.hosted if like is not None else frozenset({"web_search", "web_fetch"}),
+            hosted_can=like.traits.hosted_can if like is not None else frozenset({"blocked"}),
+            accepts=like.traits.accepts if like is not None else frozenset({"image", "pdf"}),
         )
 
     @property

@@ -24,7 +24,7 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -64,8 +64,17 @@ class ScriptedProvider:
         may_see: Sensitivity = "internal",
     ) -> None:
         mode: Literal["auto", "server", "replay"] = "replay" if zdr else "auto" if ignores_chain else chaining
-        hosted = frozenset({"web_search"})
-        self._traits = Traits(name, "", mode, stores=not zdr, may_see=may_see, background=not zdr, hosted=hosted)
+        hosted, accepts = frozenset({"web_search"}), frozenset({"image", "pdf"})
+        self._traits = Traits(
+            name,
+            "",
+            mode,
+            stores=not zdr,
+            may_see=may_see,
+            background=not zdr,
+            hosted=hosted,
+            accepts=accepts,
+        )
         self._script = script
         self._root = root or Path()
         self._ignores_chain = ignores_chain
@@ -359,6 +368,8 @@ def _match(calls: Sequence[str], items: Sequence[Item]) -> tuple[tuple[str, ...]
 
 
 def _weight(item: Item) -> int:
+    if isinstance(item, TextItem) and item.files:
+        return _weight(replace(item, files=())) + sum(file.tokens * 7 // 2 for file in item.files)
     return sum(len(canonical_json(data, indent=None)) for data in openai_wire.item_data(item))
 
 

@@ -39,7 +39,8 @@ _THREAD = insert(
 _THREADS = Sql("SELECT COUNT(*) FROM thread WHERE attempt_id = :attempt AND {scope}")
 _BLOCK = insert(
     "block",
-    "thread_id position layer source parts rule tokens artifact_id version contract fields about guards sensitivity",
+    "thread_id position layer source parts rule tokens artifact_id version contract fields about guards sensitivity"
+    " attached media file_name",
 )
 # What is referred to must be the attempt's own: an id that was heard elsewhere is nobody's right (S16).
 _OWN_THREAD = Sql("SELECT 1 FROM thread WHERE id = :id AND attempt_id = :attempt AND {scope}")
@@ -152,6 +153,9 @@ def _block(thread_id: str, position: int, block: Block, bodies: Bodies) -> dict[
         "about": block.about,
         "guards": json_text.dump(block.guards),
         "sensitivity": block.sensitivity,
+        "attached": bodies.add(block.attachment.body) if block.attachment is not None else None,
+        "media": block.attachment.media if block.attachment is not None else None,
+        "file_name": block.attachment.name if block.attachment is not None else None,
     }
 
 

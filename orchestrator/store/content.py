@@ -3,7 +3,7 @@
 A block is a list of hashes, and so are a call's items: an artifact's body is one row however many steps read it, and
 replay concatenates what stands here instead of rendering anything again (S13). The references, as JSON:
 
-    ["text", [hash, …]]     a user message, part by part
+    ["text", [hash, …]]     a user message, part by part; with files, [[hash, name, media], …] behind them
     ["prompt"]              the user message that opens a thread: the parts of its blocks
     ["tool", id, hash, 0|1] a tool's output, and whether it is an error
     ["output", hash]        an output item of the provider, verbatim
@@ -11,19 +11,23 @@ replay concatenates what stands here instead of rendering anything again (S13). 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from orchestrator.attachments import weight
 from orchestrator.ids import sha256
 from orchestrator.store import json_text
 from orchestrator.store.sql import Tx, insert
-from orchestrator.values import Item, OutputItem, TextItem, ToolOutput
+from orchestrator.values import Attachment, Item, OutputItem, TextItem, ToolOutput
 
 _PUT = insert(
     "content",
     "sha256 size used_at body",
     "ON CONFLICT (tenant, account, subject, sha256) DO UPDATE SET used_at = excluded.used_at",
 )
+
+
+_NOTHING = TextItem(())
 
 
 class Bodies:
@@ -68,7 +72,9 @@ def _reference(item: Item, bodies: Bodies, prompt: str | None) -> list[Any]:
     if isinstance(item, TextItem):
         if prompt is not None and item.text == prompt:
             return ["prompt"]
-        return ["text", [bodies.add(part) for part in item.parts]]
+        parts = [bodies.add(part) for part in item.parts]
+        files = [[bodies.add(file.body), file.name, file.media] for file in item.files]
+        return ["text", parts, files] if files else ["text", parts]
     if isinstance(item, ToolOutput):
         return ["tool", item.call_id, bodies.add(item.output), int(item.is_error)]
     return ["output", bodies.add(_verbatim(item.data))]
@@ -84,19 +90,25 @@ def hashes(references: str) -> set[str]:
     found: set[str] = set()
     for kind, *rest in json_text.load(references):
         found.update(rest[0] if kind == "text" else rest[-1:] if kind == "output" else rest[1:2])
+        found.update(file[0] for file in (rest[1] if kind == "text" and len(rest) > 1 else ()))
     return found
 
 
-def items(references: str, bodies: Mapping[str, bytes], opening: Sequence[str]) -> tuple[Item, ...]:
-    """The items again. `opening` are the parts of the thread's blocks."""
+def items(references: str, bodies: Mapping[str, bytes], opening: TextItem = _NOTHING) -> tuple[Item, ...]:
+    """The items again. `opening` is the message that the thread's blocks make."""
     return tuple(_item(kind, rest, bodies, opening) for kind, *rest in json_text.load(references))
 
 
-def _item(kind: str, rest: list[Any], bodies: Mapping[str, bytes], opening: Sequence[str]) -> Item:
+def _item(kind: str, rest: list[Any], bodies: Mapping[str, bytes], opening: TextItem) -> Item:
     if kind == "prompt":
-        return TextItem(tuple(opening))
+        return opening
     if kind == "text":
-        return TextItem(tuple(bodies[key].decode() for key in rest[0]))
+        files = [_file(name, media, bodies[key]) for key, name, media in (rest[1] if len(rest) > 1 else ())]
+        return TextItem(tuple(bodies[key].decode() for key in rest[0]), tuple(files))
     if kind == "tool":
         return ToolOutput(rest[0], bodies[rest[1]].decode(), bool(rest[2]))
     return OutputItem(json_text.load(bodies[rest[0]].decode()))
+
+
+def _file(name: str, media: str, body: bytes) -> Attachment:
+    return Attachment(name, media, body, weight(media, body))

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from sqlmodel import col
 
+from orchestrator.attachments import weight
 from orchestrator.errors import UsageError
 from orchestrator.money import Price
 from orchestrator.store import content, json_text
@@ -18,6 +19,7 @@ from orchestrator.store import tables as t
 from orchestrator.store.listings import Reading, attempt_row
 from orchestrator.store.records import EffectRow, Journal, ThreadJournal, ToolRow
 from orchestrator.values import (
+    Attachment,
     Block,
     CallRow,
     DoneCall,
@@ -25,6 +27,7 @@ from orchestrator.values import (
     Prompt,
     ReadRecord,
     SentCall,
+    TextItem,
     ToolCall,
     ToolOutput,
     Usage,
@@ -117,6 +120,7 @@ def _needed(
     needed = {row.system for row in threads}
     for row in (block for some in blocks.values() for block in some):
         needed.update(json_text.load(row.parts))
+        needed.update([row.attached] if row.attached else [])
     for call in calls:
         for references in (call.items, call.output_items, call.follow):
             needed |= content.hashes(references)
@@ -137,7 +141,7 @@ def _thread(
 ) -> ThreadJournal:
     manifest = json_text.load_manifest(row.manifest) if row.manifest else attempts or Manifest(())
     prompt = Prompt(bodies[row.system].decode(), tuple(_block(block, bodies) for block in blocks), manifest)
-    opening = tuple(part for block in prompt.blocks for part in block.parts)
+    opening = TextItem(tuple(part for block in prompt.blocks for part in block.parts), prompt.files)
     return ThreadJournal(
         id=row.id,
         name=row.name,
@@ -166,10 +170,18 @@ def _block(row: t.Block, bodies: Mapping[str, bytes]) -> Block:
         about=row.about,
         guards=tuple(json_text.load(row.guards)),
         sensitivity=cast(Any, row.sensitivity),
+        attachment=_attachment(row, bodies),
     )
 
 
-def _call(row: t.Call, bodies: Mapping[str, bytes], opening: Sequence[str]) -> CallRow:
+def _attachment(row: t.Block, bodies: Mapping[str, bytes]) -> Attachment | None:
+    if row.attached is None or row.media is None:
+        return None
+    body = bodies[row.attached]
+    return Attachment(row.file_name or row.source, row.media, body, weight(row.media, body))
+
+
+def _call(row: t.Call, bodies: Mapping[str, bytes], opening: TextItem) -> CallRow:
     sent = SentCall(
         id=row.id,
         thread_id=row.thread_id,
@@ -196,12 +208,12 @@ def _done(row: t.Call, bodies: Mapping[str, bytes]) -> DoneCall:
         response_id=row.response_id,
         status=cast(Any, row.state),
         outcome=cast(Any, row.outcome),
-        items=cast(Any, content.items(row.output_items, bodies, ())),
+        items=cast(Any, content.items(row.output_items, bodies)),
         tool_calls=tuple(
             ToolCall(tool_id, name, bodies[arguments].decode())
             for tool_id, name, arguments in json_text.load(row.tool_calls)
         ),
-        follow=cast(Any, content.items(row.follow, bodies, ())),
+        follow=cast(Any, content.items(row.follow, bodies)),
         answer=bodies[row.answer] if row.answer else None,
         reason=row.reason,
         usage=_usage(row),

@@ -388,7 +388,7 @@ class Block(Scoped, table=True):
     """One labelled piece of a thread's first request. `parts` are hashes of content rows, in order (S13)."""
 
     __tablename__ = "block"
-    __table_args__ = _owned(_refers("thread_id", "thread"), _refers("artifact_id", "artifact"))
+    __table_args__ = _owned(_refers("thread_id", "thread"), _refers("artifact_id", "artifact"), _body("attached"))
 
     thread_id: str = _key()
     position: int = Field(primary_key=True, sa_type=BigInteger)
@@ -404,6 +404,9 @@ class Block(Scoped, table=True):
     about: str | None = _text(None)
     guards: str = _text("[]")
     sensitivity: str = _text("internal")
+    attached: str | None = _text(None)
+    media: str | None = _text(None)
+    file_name: str | None = _text(None)
 
 
 class Call(Scoped, table=True):

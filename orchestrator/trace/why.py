@@ -152,6 +152,7 @@ def _block(block: Block, output: str | None) -> dict[str, Any]:
         "rule": block.rule,
         "about": block.about,
         "guards": list(block.guards),
+        "file": block.attachment.media if block.attachment is not None else None,
         "tokens": block.tokens,
         "used": output is not None and is_used(block, output),
     }

@@ -180,7 +180,7 @@ def test_a_read_without_value_and_default_is_refused() -> None:
 def test_bytes_that_are_no_text_are_refused_before_a_paid_call() -> None:
     file = contract("file", form="file")
     node = step("plan", reads=[read(file, "scan", kind="input")])
-    with pytest.raises(StepFailed, match=r"scan is no UTF-8 text \(byte 1\)"):
+    with pytest.raises(StepFailed, match="scan cannot be sent to a model by plan: it is neither UTF-8 text nor a file"):
         _build(node, snapshot([artifact("scan", file, b"a\xff\xfe")]))
 
 

@@ -421,6 +421,7 @@ def test_R024_the_why_document() -> None:
         "rule": "reads, p.yaml:58:9",
         "about": "Vendor rates.",
         "guards": ["Not the budget."],
+        "file": None,
         "tokens": 20,
         "used": True,
         "thread": "main",

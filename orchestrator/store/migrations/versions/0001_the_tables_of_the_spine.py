@@ -430,6 +430,9 @@ def upgrade() -> None:
         sa.Column("about", TEXT, nullable=True),
         sa.Column("guards", TEXT, server_default=sa.text("'[]'"), nullable=False),
         sa.Column("sensitivity", TEXT, server_default=sa.text("'internal'"), nullable=False),
+        sa.Column("attached", TEXT, nullable=True),
+        sa.Column("media", TEXT, nullable=True),
+        sa.Column("file_name", TEXT, nullable=True),
         sa.ForeignKeyConstraint(
             ["artifact_id"], ["artifact.id"], name=op.f("fk_block_artifact_id"), ondelete="RESTRICT"
         ),
@@ -440,6 +443,12 @@ def upgrade() -> None:
             ondelete="RESTRICT",
         ),
         sa.ForeignKeyConstraint(["thread_id"], ["thread.id"], name=op.f("fk_block_thread_id"), ondelete="RESTRICT"),
+        sa.ForeignKeyConstraint(
+            ["tenant", "account", "subject", "attached"],
+            ["content.tenant", "content.account", "content.subject", "content.sha256"],
+            name=op.f("fk_block_tenant_account_subject_attached"),
+            ondelete="RESTRICT",
+        ),
         sa.PrimaryKeyConstraint("thread_id", "position", name=op.f("pk_block")),
     )
     op.create_table(
