@@ -32,7 +32,8 @@ async def rerun(
 
     `only`: just the named steps. `until`: of all these, only what those steps need, themselves included. `inputs` have
     other values in the child, and what reads them runs again, with all below. What is shared although something above
-    it is new is stale in the child; a refresh runs it. Raises UsageError for an unknown step or input.
+    it is new is stale in the child; a refresh runs it. Beyond the limit no gate is asked, and what has no value yet
+    gets none: a resume of the child goes on there. Raises UsageError for an unknown step or input.
     """
     no_bench(run)
     for name in (*from_steps, *until):
@@ -40,12 +41,20 @@ async def rerun(
     given = given_inputs(graph, inputs or {}, services.settings.user)
     hosts = check_models(services, graph)
     again = set(from_steps) | (set() if only else downstream(graph, from_steps)) | downstream(graph, given)
-    again &= upstream(graph, until) | set(until) if until else again
+    last = set(until) or (again if only else set(graph.steps))
+    limit = last | upstream(graph, last)
+    again &= limit
     every = await services.store.steps(run.id)
     rows = {row.name: row for row in every if row.item is None}
-    again |= _ask_again(graph, every, again)  # an approval that is not given cannot be shared, whatever `until` says
+    asking = _ask_again(graph, every, again)
+    again |= asking & limit  # an approval that is not given cannot be shared
     new = again | given.keys()
-    shared = [_shared(step, rows.get(step.name), step.name in new) for step in new_steps(graph)]
+    listed = [_shared(step, rows.get(step.name), step.name in new) for step in new_steps(graph)]
+    shared = [
+        step
+        for step in listed
+        if step.kind == "input" or step.name in limit or (step.head is not None and step.name not in asking)
+    ]
     steps = tuple(one for step in shared for one in (step, *_shared_items(step, every)))
     child, dispatches = await services.store.create_run(
         NewRun(
@@ -83,8 +92,8 @@ def _shared_items(step: NewStep, rows: Sequence[StepRow]) -> list[NewStep]:
 
 
 def _ask_again(graph: Graph, every: Sequence[StepRow], again: Collection[str]) -> set[str]:
-    """The gates whose answer a child run cannot share, because it is none or not for what stands now (S15), and all
-    that waits for them."""
+    """The gates whose answer a child run cannot share, because it is none, not for what stands now (S15), or for what
+    is made again, and all that waits for them."""
     stale, asking = stale_reasons(graph, every), set()
     rows = {row.name: row for row in every if row.item is None}
     for node in graph.steps.values():
@@ -92,7 +101,8 @@ def _ask_again(graph: Graph, every: Sequence[StepRow], again: Collection[str]) -
         if node.gate is None or node.name in again or row is None:
             continue
         opened = row.decision == "approve" or (row.decision == "reject" and node.gate.then == "go_on")
-        if not opened or row.status != "succeeded" or node.name in stale:
+        made_again = any(read.name in again for read in node.reads)
+        if not opened or row.status != "succeeded" or node.name in stale or made_again:
             asking.add(node.name)
     return asking | downstream(graph, asking)
 

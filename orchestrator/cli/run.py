@@ -148,7 +148,7 @@ def resume(
 @click.argument("reference", metavar="[RUN]", default="last")
 @click.option("--from", "steps", metavar="STEPS", multiple=True, help="Begin again here; all below runs again too.")
 @click.option("--only", metavar="STEPS", multiple=True, help="Run just these again.")
-@click.option("--until", metavar="STEPS", multiple=True, help="Of all that, run only what these need.")
+@click.option("--until", metavar="STEPS", multiple=True, help="Of all that, run only what these need; nothing below.")
 @click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help="Another value of an input.")
 @tape_options
 @events_option

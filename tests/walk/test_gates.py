@@ -538,6 +538,25 @@ def test_S15_an_edit_in_the_child_lets_the_child_ask_again(tmp_path: Path) -> No
     assert statuses(asyncio.run(house.look(1)))["look"] == "succeeded"
 
 
+@pytest.mark.parametrize("options", [{"until": ["draft"]}, {"only": True}])
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_rerun_that_ends_above_a_gate_does_not_ask_it_and_a_resume_goes_on(
+    tmp_path: Path, answered: bool, options: Any
+) -> None:
+    """What is below the limit has no value in the child, whether the parent's gate was approved or not; going on from
+    there is asked for in so many words."""
+    house, _ = waiting(tmp_path)
+    if answered:
+        asyncio.run(house.answer("look"))
+    before = len(house.provider.requests)
+    child = asyncio.run(house.rerun("draft", ref=1, **options))
+    assert (child.status, asked(house, before)) == ("succeeded", ["draft"])
+    assert statuses(child) == {"draft": "succeeded"}
+    assert asyncio.run(house.stale()) == {}
+    assert asyncio.run(house.resume()).status == "waiting"
+    assert asyncio.run(house.answer("look")).text("letter") == "letter(draft(red))"
+
+
 # --- live -------------------------------------------------------------------------------------------------------------
 
 
