@@ -237,9 +237,9 @@ class Pipeline(Declared):
         )
         if budget and budget_usd is None:
             hint = 'for example Pipeline(…, budget_usd="4.00")'
-            message = (
-                f"{' and '.join(budget)} {'is' if len(budget) == 1 else 'are'} about a budget: budget_usd is missing"
-            )
+            given = [f"{key}_usd" if key in caps else key for key in budget]
+            verb = "is" if len(given) == 1 else "are"
+            message = f"{' and '.join(given)} {verb} about a budget: budget_usd is missing"
             fault = Diagnostic("P102", message, place, hint)
             self.declarations.faults.append(fault)
             self.declarations.budget = {}

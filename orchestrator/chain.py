@@ -61,6 +61,7 @@ from orchestrator.providers.retry import respond
 from orchestrator.providers.tokens import estimate
 from orchestrator.providers.window import Calibration, over_window
 from orchestrator.spec import Effort
+from orchestrator.stopwatch import untold
 from orchestrator.store.records import ToolRow
 from orchestrator.tools import Tool
 from orchestrator.values import (
@@ -292,7 +293,7 @@ class Chain:
         timer = _Timer(self.clock)
 
         async def begin() -> None:
-            await self.recorder.sent(sent)
+            await self.recorder.sent(replace(sent, waited=untold()))
             self.calls.append(CallRow(sent, None))
             self._event("call.sent", seq=sent.seq, source=sent.source, rung=rung, estimate_tokens=sent.estimate_tokens)
             timer.start()

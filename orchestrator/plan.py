@@ -239,7 +239,23 @@ def _planned(
     reasons: tuple[str, ...],
     items: int | None = None,
 ) -> PlannedStep:
-    """`items` is how many items there are to make of a step with `for_each`; None where the list is not known yet."""
+    """`items` is how many items there are to make of a step with `for_each`; None where the list is not known yet. No
+    step costs more than it may (`max_usd`)."""
+    made = _planned_freely(prices, step, sizes, action, reasons, items)
+    most, high = step.max_usd, made.cost_high_usd
+    if most is None or action == "reuse" or step.model is None or (high is not None and high <= most):
+        return made
+    return replace(made, reasons=(*made.reasons, f"stops at its max_usd of ${most:f}"), cost_high_usd=most)
+
+
+def _planned_freely(
+    prices: Prices,
+    step: StepNode,
+    sizes: Mapping[str, int],
+    action: Action,
+    reasons: tuple[str, ...],
+    items: int | None = None,
+) -> PlannedStep:
     if step.for_each is None:
         return _priced(prices, step, sizes, action, reasons)
     if action == "reuse":

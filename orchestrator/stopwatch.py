@@ -15,10 +15,12 @@ from dataclasses import dataclass
 
 @dataclass
 class Stopwatch:
-    """The running time of one dispatch. `stood` adds up, in seconds, how long it has stood still."""
+    """The running time of one dispatch. `stood` adds up, in seconds, how long it has stood still; `told` is how much of
+    that is on record."""
 
     limit: asyncio.Timeout
     stood: float = 0.0
+    told: float = 0.0
     waiting: int = 0
     since: float = 0.0
     left: float = 0.0
@@ -42,6 +44,15 @@ def stood() -> float:
     """Seconds that the step under way has waited for its turns so far."""
     watch = _running.get()
     return watch.stood if watch is not None else 0.0
+
+
+def untold() -> float:
+    """Seconds of waiting that have come since this was asked last: what is to go on record with the next call."""
+    watch = _running.get()
+    if watch is None:
+        return 0.0
+    seconds, watch.told = watch.stood - watch.told, watch.stood
+    return seconds
 
 
 @contextmanager

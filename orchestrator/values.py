@@ -479,7 +479,8 @@ class ThreadRecord:
 @dataclass(frozen=True, slots=True)
 class SentCall:
     """Written before a request leaves. `items` are the thread's new items; `reserve` is charged until proven otherwise,
-    and `price` is what it will be charged by.
+    and `price` is what it will be charged by. `waited` are the seconds it has waited for its turn, which are none of
+    the step's.
 
     `ask` says which question of a Python step the call belongs to (a hash); empty in a declarative step.
     """
@@ -499,6 +500,7 @@ class SentCall:
     ask: str = ""
     price: Price | None = None
     caps: Caps = NO_CAPS
+    waited: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,11 @@ def _print(state: State, planned: Plan, title: str, cap: Decimal | None) -> int:
         line = Text.assemble("  ", (f"{step.action:<6}", STYLES[step.action]), f" {excerpt(step.name, 32):<{width}}  ")
         line.append(f"{size:<12} {price:<18} {reasons}".rstrip())
         show(out, line)
-    for note in planned.notes:
+    notes = [*planned.notes]
+    if cap is not None and planned.cost_high_usd is not None and planned.cost_high_usd > cap:
+        notes.append(
+            f"the worst case is over the cap of {money(cap)}: the run would stop before the call that passes it"
+        )
+    for note in notes:
         show(out, Text(f"  {visible(note)}", style="dim"))
     return 0

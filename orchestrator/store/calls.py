@@ -30,8 +30,8 @@ from orchestrator.values import (
 )
 
 _FENCE = Sql(
-    "UPDATE attempt SET token = token WHERE id = :attempt AND token = :token AND state = 'running' AND owner <> ''"
-    " AND {scope} RETURNING manifest"
+    "UPDATE attempt SET claimed_at = claimed_at + :waited WHERE id = :attempt AND token = :token"
+    " AND state = 'running' AND owner <> '' AND {scope} RETURNING manifest"
 )
 _THREAD = insert(
     "thread", "id attempt_id position name continues provider model base_url settings system left_out manifest"
@@ -93,16 +93,19 @@ _EFFECT_DONE = Sql(
 )
 
 
-def fence(tx: Tx, dispatch: Dispatch) -> str | None:
-    """The attempt's recorded manifest. Raises Fenced unless the dispatch still has the right to it."""
-    row = tx.one(_FENCE, attempt=dispatch.attempt_id, token=dispatch.token)
+def fence(tx: Tx, dispatch: Dispatch, *, waited: float = 0.0) -> str | None:
+    """The attempt's recorded manifest. Raises Fenced unless the dispatch still has the right to it.
+
+    Seconds that were `waited` for a turn are no running time: the attempt's begins so much later.
+    """
+    row = tx.one(_FENCE, attempt=dispatch.attempt_id, token=dispatch.token, waited=round(waited * 1_000_000))
     if row is None:
         raise Fenced(f"{dispatch.step}: attempt {dispatch.number} was taken over or has ended")
     return cast("str | None", row[0])
 
 
 def open_thread(tx: Tx, dispatch: Dispatch, thread: ThreadRecord, call: SentCall) -> None:
-    manifest = fence(tx, dispatch)
+    manifest = fence(tx, dispatch, waited=call.waited)
     write_thread(tx, dispatch, thread, manifest)
     write_sent(tx, dispatch, call, thread)
 
@@ -160,7 +163,7 @@ def _block(thread_id: str, position: int, block: Block, bodies: Bodies) -> dict[
 
 
 def sent(tx: Tx, dispatch: Dispatch, call: SentCall) -> None:
-    fence(tx, dispatch)
+    fence(tx, dispatch, waited=call.waited)
     if tx.one(_OWN_THREAD, id=call.thread_id, attempt=dispatch.attempt_id) is None:
         raise UsageError(f"thread {call.thread_id} not found", hint="a thread is opened with its first call")
     write_sent(tx, dispatch, call)

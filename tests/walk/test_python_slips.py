@@ -77,11 +77,10 @@ def test_of_two_makers_of_a_type_the_one_called_like_the_parameter_is_proposed(t
 
 def test_a_cap_without_an_amount_is_named_as_python_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    p = Pipeline("notes", unpriced="allow")
+    p = Pipeline("notes", unpriced="allow", per_call_usd=1)
     p.llm("notes", produces="notes", prompt="Go.")
-    with pytest.raises(
-        InvalidProject, match="on_exceed and unpriced are about a budget: budget_usd is missing"
-    ) as said:
+    wrong = "per_call_usd and unpriced are about a budget: budget_usd is missing"
+    with pytest.raises(InvalidProject, match=wrong) as said:
         p.run()
     assert said.value.hint == 'for example Pipeline(…, budget_usd="4.00")'
     assert said.value.__context__ is None, "not from the search for a running loop"
