@@ -48,7 +48,6 @@ from orchestrator.errors import ConfigError, Diagnostic, Place, UsageError
 from orchestrator.ids import variable
 from orchestrator.python.declarations import (
     Declarations,
-    Declared,
     InputDeclaration,
     Read,
     Source,
@@ -64,6 +63,7 @@ from orchestrator.python.files import is_loading
 from orchestrator.python.pipelines import duration
 from orchestrator.run_handle import Outcome, Run, outcome_of
 from orchestrator.spec import MISSING, AfterReject, Effort, GateChoice, ManifestKind, OnTimeout, Structured
+from orchestrator.using import Using
 
 if TYPE_CHECKING:
     from orchestrator.bodies.ctx import Ctx
@@ -199,7 +199,7 @@ class Input(Source[R_co]):
         return f"<input {self.name}>"
 
 
-class Pipeline(Declared):
+class Pipeline(Using):
     """A pipeline and the doors to its runs. One file holds one; the module docstring shows what it looks like."""
 
     def __init__(

@@ -6,6 +6,7 @@
     1+tech-stack+2             one level up, two down       stale              no longer made of what stands now
     idea+                      all that an input reaches    cost-over:0.10     that cost more, in US dollars
     competitor-profile/acme    one item of a step with for_each
+    study                      all steps of a pipeline that is used as a step; study.* means the same
 
 Terms are joined with `and`, `or`, `not` and parentheses; `not` binds closest, then `and`, then `or`. Terms side by side
 are a list: `a b` is `a or b`. Beside an `and` a list could be read in two ways, so there it is refused. A step that is
@@ -96,6 +97,8 @@ class Selectable(Protocol):
     def inputs(self) -> Mapping[str, Any]: ...
     @property
     def steps(self) -> Mapping[str, Declared]: ...
+    @property
+    def groups(self) -> Mapping[str, Sequence[str]]: ...
 
 
 Term = Named | Having | Not | Joined
@@ -180,11 +183,18 @@ class _Choice:
                 message = f'"{name}" is an input, and inputs are not run'
                 _refuse(self.text, term.at, message, f"Write {name}+ for the steps that it reaches.")
             return _reach([name], self.children, term.below) - {name}
+        inside = self._group(name)
+        if inside:
+            return _reach(inside, self.parents, term.above) | _reach(inside, self.children, term.below)
         if name not in self.graph.steps:
-            known = [*self.graph.steps, *self.graph.inputs]
+            known = [*self.graph.steps, *self.graph.groups, *self.graph.inputs]
             hint = f"Its steps: {', '.join(self.graph.steps)}."
             _refuse(self.text, term.at, f'{self.graph.name} has no step "{name}"', _near(name, known, hint))
         return _reach([name], self.parents, term.above) | _reach([name], self.children, term.below)
+
+    def _group(self, name: str) -> Sequence[str]:
+        """The steps of a used pipeline, by the name of the step that uses it; none for any other name."""
+        return self.graph.groups.get(name.removesuffix(".*"), ()) if name not in self.graph.steps else ()
 
     def _item(self, term: Named) -> frozenset[str]:
         """One item, and the steps around its step."""
@@ -373,9 +383,9 @@ class _Parser:
 
 
 def _is_reference(text: str) -> bool:
-    """A name, or of an item two."""
+    """A name, or of an item two; of all steps of a used pipeline `name.*`."""
     step, slash, key = text.partition("/")
-    return is_name(step) and (not slash or is_name(key))
+    return is_name(step if slash else step.removesuffix(".*")) and (not slash or is_name(key))
 
 
 def _levels(plus: str | None, count: str | None) -> int:

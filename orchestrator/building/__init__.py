@@ -370,7 +370,7 @@ class Building:
                     "read it, or add it to outputs",
                     warn=True,
                 )
-        used = {step.produces or name for name, step in self.spec.steps.items() if step.with_ is None}
+        used = {step.produces or name for name, step in self.spec.steps.items() if step.with_ is None or step.produces}
         used |= {spec.type for spec in self.spec.inputs.values()}
         for name in self.spec.artifacts:
             if name not in used:

@@ -214,7 +214,8 @@ def _kind(source: Contract, schema: Mapping[str, Any], whole: bool) -> str:
 
 def _form(contract: Contract) -> str:
     words = {"text": "text", "markdown": "Markdown", "file": "a file"}
-    return words.get(contract.form, f"a {contract.name}")
+    plain = {"integer": "a whole number", "number": "a number", "boolean": "true or false"}
+    return words.get(contract.form) or plain.get(contract.name, f"a {contract.name}")
 
 
 # --- what the whole waits for -----------------------------------------------------------------------------------------

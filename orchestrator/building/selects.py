@@ -7,7 +7,7 @@ speak of what is declared (names, tags, kinds), never of a run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
@@ -44,6 +44,7 @@ class _Pipeline:
     name: str
     inputs: Mapping[str, InputSpec]
     steps: Mapping[str, _Step]
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def resolve_selects(building: Building) -> None:

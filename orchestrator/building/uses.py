@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from orchestrator.building.steps import StepBuilding
 
 # What a step that uses a pipeline may have beside `uses` and `with`.
-USE_KEYS: Final = frozenset({"uses", "with_", "description", "for_each", "when", "reads", "needs", "ungated"})
+USE_KEYS: Final = frozenset(
+    {"uses", "with_", "description", "for_each", "when", "reads", "needs", "ungated", "produces"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +247,10 @@ def check_keys(building: Building, name: str, spec: StepSpec, graph: Graph) -> N
             hint = f"write a gate that shows {name}"
         message = f"step {name}: {key} has no meaning on a step that uses a pipeline"
         building.error("P272", message, building.places.key("steps", name, key), hint)
+    made = [node.contract.name for one in graph.outputs if (node := graph.steps.get(one) or graph.inputs.get(one))]
+    if spec.produces is not None and made != [spec.produces]:
+        message = f"step {name} is said to make {spec.produces}, and {graph.name} makes {', '.join(made) or 'nothing'}"
+        building.error("P275", message, building.of("steps", name, "produces"), "leave produces out, or mend it")
     if spec.reads and spec.when is None:
         hint = "what the pipeline is to see, its inputs are given: write it under `with`"
         message = f"step {name}: what a step that uses a pipeline reads, only its `when` looks at, and it has none"

@@ -37,6 +37,13 @@ def varied(project: Project, settings: Settings, loaded: Loaded, step: str, vari
     """The pipeline with the step made differently. Raises InvalidProject with every fault of a template or prompt,
     UsageError for a model that is none, or a task given to a step that has its own in Python."""
     assert loaded.spec is not None
+    if step not in loaded.spec.steps:
+        uses = step.partition(".")[0]
+        raise UsageError(
+            f"{step} belongs to the pipeline that {uses} uses, and is made differently only where that runs itself",
+            hint=f"change it in the file of that pipeline; see `uses` of {uses}",
+            code="used_pipeline",
+        )
     changed = _task(loaded, step, loaded.spec.steps[step], variation)
     named = variation.model is not None and ":" not in variation.model
     if named and variation.model is not None:

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +23,7 @@ from orchestrator.cli.options import State
 from orchestrator.errors import EXIT_INTERRUPTED, OrchError, StoreError, UsageError
 
 if TYPE_CHECKING:
+    from orchestrator.cli.refs import StepRef
     from orchestrator.graph import Graph
     from orchestrator.project import Project
     from orchestrator.providers.registry import Providers
@@ -70,6 +71,12 @@ class Desk:
             return self.graph_of(run)
         except OrchError:
             return None
+
+
+def within(desk: Desk, run: RunRow, ref: StepRef) -> StepRef:
+    """The reference itself, or for a step that uses a pipeline that to the step inside with its value."""
+    graph = desk.known_graph(run)
+    return replace(ref, step=graph.target(ref.step)) if graph is not None and graph.targets else ref
 
 
 def open_desk(state: State) -> Desk:

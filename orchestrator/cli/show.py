@@ -53,7 +53,7 @@ def show(state: State, reference: str, selections: tuple[str, ...], form: Format
 
     RUN is the last one by default; RUN/STEP@N shows version N, RUN/STEP/ITEM an item of a step with for_each.
     """
-    from orchestrator.cli.session import drive, open_desk, reading
+    from orchestrator.cli.session import drive, open_desk, reading, within
 
     if form is not None and "/" not in reference:
         show_graph(state, reference, selections, form)
@@ -71,7 +71,7 @@ def show(state: State, reference: str, selections: tuple[str, ...], form: Format
             if step is None:
                 await _show_run(desk, store, row, await selected_of_run(desk, store, row, selections), items)
             else:
-                await _show_step(desk, store, row, step)
+                await _show_step(desk, store, row, within(desk, row, step))
 
     drive(main)
     return 0

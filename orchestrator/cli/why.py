@@ -31,22 +31,22 @@ def why(state: State, reference: str, text: bool, tool: str | None) -> int:
 
     Every block with the rule that chose it, its guards and tokens; every candidate left out, with the reason.
     """
-    from orchestrator.cli.session import drive, open_desk, reading
+    from orchestrator.cli.session import drive, open_desk, reading, within
     from orchestrator.trace.why import request_text, tool_text, why_document
 
-    ref = step_ref(reference)
-    desk = open_desk(state)
+    desk, named = open_desk(state), step_ref(reference)
 
-    async def main() -> tuple[RunRow, Journal, str | None, list[str]]:
+    async def main() -> tuple[StepRef, RunRow, Journal, str | None, list[str]]:
         async with reading(desk) as store:
-            run = await store.run(ref.run)
+            run = await store.run(named.run)
+            ref = within(desk, run, named)
             steps = await store.steps(run.id)
             journal = await _journal(store, run, steps, ref)
             if ref.version is not None:
                 await store.artifact(run.id, ref.step, ref.item, ref.version)
-            return run, journal, await _output(store, run, ref), _before(steps, ref)
+            return ref, run, journal, await _output(store, run, ref), _before(steps, ref)
 
-    run, journal, output, earlier = drive(main)
+    ref, run, journal, output, earlier = drive(main)
     document = why_document(journal, ref.step, ref.item, output, earlier)
     whole = tool_text(journal.tools, tool) if tool is not None else None
     if tool is not None and whole is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from orchestrator.errors import Diagnostic, Place
@@ -21,7 +22,10 @@ def declared_in(project: Project, path: Path) -> Declarations | Diagnostic:
         return Diagnostic("P223", error.message, place, error.hint, _line(error.path, place.line))
     except OutsideProject:
         return Diagnostic("P108", f"{shown} is outside the project", None, "Move the file into the project.")
-    pipelines = {id(value): value for value in vars(module).values() if isinstance(value, Declared)}
+    known = {id(value): value for value in vars(module).values() if isinstance(value, Declared)}
+    # One that another file declares is imported to be used as a step; a file that only passes one on has that.
+    own = {key: value for key, value in known.items() if _is_of(value, path)}
+    pipelines = own or known
     if len(pipelines) != 1:
         count = f"{len(pipelines)} pipelines" if pipelines else "no pipeline"
         hint = 'A Python pipeline file has one: p = Pipeline("name").'
@@ -52,6 +56,11 @@ def declared_contract(project: Project, path: Path) -> Document:
     document.places = {(): Place(shown, mark.place.line)}
     document.data = {"artifact": name, "schema": f"{path.name}:{cls.__name__}", **mark.keys}
     return document
+
+
+def _is_of(pipeline: Declared, path: Path) -> bool:
+    file = pipeline.declarations.file
+    return file is not None and os.path.realpath(file) == os.path.realpath(path)
 
 
 def _line(path: Path, number: int) -> str | None:

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator.building.variants import Variation, varied
+from orchestrator.errors import UsageError
+from orchestrator.loading import load_pipeline
 from orchestrator.values import Request, TextItem
 from tests.walk.harness import House, Seen, StopAfter, check_no_gap
 
@@ -356,3 +359,14 @@ def test_several_outputs_are_read_one_by_one_or_all(tmp_path: Path) -> None:
     assert '<artifact step="plan.outline" type="outline">' in told
     assert '<artifact step="plan.report" type="report">' in told
     assert seen.status == "succeeded"
+
+
+def test_a_step_inside_is_not_tried_with_another_model_from_outside(tmp_path: Path) -> None:
+    """It would have to be said in the pipeline it belongs to; the answer is a sentence, no traceback."""
+    home = house(tmp_path)
+    graph = home.graph()
+    project, settings, _ = home.opened()
+    loaded = load_pipeline(project, project.pipeline("walk"))
+    with pytest.raises(UsageError, match=r"plan\.report belongs to the pipeline that plan uses"):
+        varied(project, settings, loaded, "plan.report", Variation(model="openai:other"))
+    assert graph.steps["plan.report"].model is not None
