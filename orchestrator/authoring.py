@@ -102,7 +102,8 @@ class CallKeys(TypedDict, total=False):
 class StepKeys(CallKeys, total=False):
     """What may be said of a step.
 
-    `tools` may be called by its model. `checks` are rules on what it makes: expressions over its fields, `{"expr":
+    `tools` may be called by its model: functions, names, or mappings with the keys of a pipeline file. `files` are data
+    files that its functions open. `checks` are rules on what it makes: expressions over its fields, `{"expr":
     …, "message": …}`, or functions `(value, **reads)` that return None or a message. `needs` are steps it waits for
     without reading them. `for_each` does it once for each entry of a list, with the keys of a pipeline file:
     `{"item": "rival", "in": "rivals.found", "key": "slug"}`; a function takes the entry as the parameter `rival`.
@@ -114,7 +115,8 @@ class StepKeys(CallKeys, total=False):
     """
 
     description: str
-    tools: Sequence[Callable[..., Any] | str]
+    tools: Sequence[Callable[..., Any] | str | Mapping[str, Any]]
+    files: Sequence[str]
     checks: Sequence[Check]
     needs: Sequence[Source[Any] | str]
     conversation: Mapping[Literal["messages", "tokens"], int] | Literal["off"]
@@ -705,6 +707,8 @@ def _declaration(
     name: str, place: Place, keys: Mapping[str, Any], task: Mapping[str, Any] | None = None, **more: Any
 ) -> StepDeclaration:
     rest = {key: value for key, value in keys.items() if key not in ("tools", "checks", "needs")}
+    if rest.get("files") is not None:
+        rest["files"] = list(rest["files"])
     for key in ("conversation", "repeat"):
         if isinstance(rest.get(key), Mapping):
             rest[key] = {name: dict(part) if isinstance(part, Mapping) else part for name, part in rest[key].items()}

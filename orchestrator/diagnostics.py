@@ -63,7 +63,7 @@ CODES: Final[Mapping[str, str]] = {
     "P215": "The template names an artifact bare. It would reach the model without its label: use block('NAME').",
     "P219": "A read `from` an earlier run cannot be: its name is taken, or its contract is not known.",
     "P221": "A reference to Python is written file.py:name.",
-    "P222": "The Python file is missing, or outside the project.",
+    "P222": "The Python or data file is missing, or outside the project.",
     "P223": "The Python file fails when it is loaded, or has no such name.",
     "P224": "A step or check function does not take what it will be given, or is no function.",
     "P225": "A function cannot be a tool: it needs a docstring and a type for each parameter.",

@@ -276,6 +276,7 @@ class StepNode:
         return (*self.reads, *self.only_if)
 
     hosted: tuple[HostedTool, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def asks(self) -> bool:

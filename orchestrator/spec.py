@@ -264,6 +264,7 @@ class StepSpec(Strict):
     produces: str | None = None
     checks: tuple[CheckSpec, ...] = ()
     tools: tuple[ToolUse, ...] = ()
+    files: tuple[str, ...] = ()
     conversation: ConversationSpec | Literal["off"] = ConversationSpec()
     repeat: RepeatSpec | None = None
     model: str | None = None

@@ -305,11 +305,12 @@ def _told(tool: Tool) -> list[object]:
 
 
 def _code(step: StepNode) -> Iterator[tuple[str, str]]:
-    """The project's Python that a step depends on: its functions, and the models of its contracts."""
+    """What of the project a step depends on: its functions, the models of its contracts, the data files it names."""
     functions = [function for function in (step.function, *(check.function for check in step.checks)) if function]
     contracts = [step.contract, *(read.contract for read in step.reads if functions)]
     found = [(function.file, function.sha) for function in functions]
     found += [entry for contract in contracts for entry in contract.code.items()]
+    found += step.files.items()
     yield from dict.fromkeys(found)
 
 

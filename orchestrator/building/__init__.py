@@ -460,7 +460,8 @@ def _digested(
             step.template.sha if step.template else [template.sha for template in step.templates.values()] or None,
             step.function.sha if step.function else None,
             [[tool.spec.name, tool.sha, *tool.shape.described] for tool in step.tools]
-            + [tool.digest for tool in step.hosted],
+            + [tool.digest for tool in step.hosted]
+            + sorted(step.files.values()),
             [[c.label, c.message, c.function.sha if c.function else None] for c in step.checks],
             [[one.name, one.settings] for one in model.candidates] if model else None,
             [[r.name, list(r.fields) if r.fields is not None else None, r.guard, *r.approvers] for r in step.reads],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from orchestrator.bodies.scan import AskCall, asks_in
 from orchestrator.building import fan_out
 from orchestrator.building.conditions import check_defaults, when_of
+from orchestrator.building.data_files import files_of
 from orchestrator.building.gates import gate_node
 from orchestrator.building.names import by_variable
 from orchestrator.building.repeats import repeat_of
@@ -93,6 +94,7 @@ class StepBuilding:
             function=function,
             tools=tools,
             hosted=hosted_of(self),
+            files=files_of(self),
             checks=checks,
             model=model,
             conversation=None if spec.conversation == "off" or not asks else spec.conversation,

@@ -55,8 +55,8 @@ __all__ = ["Loaded", "load_contract", "load_declared", "load_pipeline", "substit
 # What a step does stands under one of these; giving one at a `uses:` replaces whichever the definition has.
 _TASK_KEYS: Final = frozenset({"template", "prompt", "python", "gate"})
 _NAMED: Final = frozenset({("steps",), ("inputs",), ("artifacts",), ("models",)})
-_WORD_LISTS: Final = ("needs", "stale_on", "fallback")
-_REFERENCES: Final = ("template", "python", "tools", "checks", "produces")
+_WORD_LISTS: Final = ("needs", "stale_on", "fallback", "files")
+_REFERENCES: Final = ("template", "python", "tools", "checks", "produces", "files")
 _INPUT_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
     "text": (str,),

@@ -121,6 +121,7 @@ STEP: Final[Mapping[str, str]] = {
     "produces": "The name of the step's contract; left out, the step's own name.",
     "checks": "Rules on the output: expressions, {expr, message}, or {python, message}: a function (value, **reads).",
     "tools": "Functions file.py:name that the model may call, or {tool, approval, timeout, returns, keep, max_tokens}.",
+    "files": "Data files that the step's functions open: another content counts as changed code.",
     "conversation": "How much of the session's visible conversation the step sees, or off.",
     "when": "The step runs only where this is true: an expression over what it reads, len(tech_stack.components) > 0.",
     "repeat": "Visit the step until a rule holds: {until, max_rounds, feedback, then}.",
