@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 
+from orchestrator import engine
 from orchestrator.attachments import IMAGE_TOKENS, MOST_BYTES, NotSendable, attached, media_of
 from orchestrator.cli.app import run as orch_run
+from orchestrator.engine import RunOptions
 from orchestrator.errors import StoreError
+from orchestrator.graph import build_graph
+from orchestrator.project import find_project
+from orchestrator.settings import load_settings
 from orchestrator.values import Item, Request, TextItem
 from tests.strict_messages import MessagesServer
-from tests.strict_server import StrictServer
-from tests.walk.harness import House, StopAfter, check_no_gap
+from tests.strict_server import Fault, StrictServer
+from tests.walk.harness import House, Seen, StopAfter, check_no_gap, look
 
 # One dot; the smallest document that says it is one; and bytes that are nothing.
 PNG = base64.b64decode(
@@ -185,3 +190,41 @@ def test_each_vendor_is_sent_its_own_form_from_the_command_line(
     assert message["content"][:4] == SENT[vendor]
     assert json.dumps(message["content"][4]).count("attached file") == 2
     assert orch_run(["run", "--yes", "--set", "photo=@nowhere.png"]) == 2
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+def test_S21_a_fallback_that_cannot_take_the_picture_is_not_asked(tmp_path: Path, accepts: bool) -> None:
+    """Where the first vendor does not answer, the second gets the same files in its own form, or is passed by."""
+    quota = {"error": {"code": "insufficient_quota", "type": "insufficient_quota", "message": "Pay."}}
+    pipeline = PIPELINE.replace("LEVEL", "internal").replace(
+        '  default: {use: "${env:ORCH_MODEL}", max_output_tokens: 500}',
+        '  default: {use: "openai:m-1", fallback: [spare]}\n  spare: {use: "anthropic:m-2"}',
+    )
+    with StrictServer() as one, MessagesServer(lambda seen: {"text": "a house"}) as two:
+        one.faults = [Fault(status=429, body=quota)]
+        house_of(tmp_path)
+        (tmp_path / "walk.yaml").write_text(pipeline)
+        taken = 'accepts = ["image", "pdf"]\n'
+        (tmp_path / "orchestrator.toml").write_text(
+            f'[providers.openai]\nbase_url = "{one.base_url}"\n{taken}'
+            f'[providers.anthropic]\nbase_url = "{two.base_url}"\n{taken if accepts else ""}'
+        )
+        seen = asyncio.run(_run_here(tmp_path, {"photo": PNG}))
+    if accepts:
+        assert (seen.status, seen.text("see")) == ("succeeded", "a house")
+        assert two.seen[0].body["messages"][0]["content"][:2] == SENT["anthropic"][:2]
+        return
+    error = seen.steps["see"].error
+    assert error is not None
+    assert (seen.status, two.seen) == ("failed", [])
+    assert "anthropic:m-2, which takes no image" in f"{error.message} {error.hint}"
+
+
+async def _run_here(folder: Path, inputs: dict[str, Any]) -> Seen:
+    project = find_project(folder)
+    env = {"OPENAI_API_KEY": "k-1234567", "ANTHROPIC_API_KEY": "k-1234567", "HOME": str(folder)}
+    settings = load_settings(project, env)
+    graph = build_graph(project, settings, project.pipeline(None), require_model=True)
+    async with engine.open_services(project, settings) as services:
+        run = await engine.start_run(services, graph, RunOptions(inputs=inputs))
+        return await look(services, graph, run.id)
