@@ -290,9 +290,9 @@ class Pipeline(Using):
     ) -> Input[Any]:
         """Declare an input of each run.
 
-        `type` is `str` (text of any length), `int`, `float`, `bool`, `bytes` (a file), an artifact type, or a word of a
-        pipeline file (`"string"` is one line). `about` says what it represents; it may be left out for a number, a
-        truth value or one line. Without a `default` it must be given.
+        `type` is `str` (text of any length), `int`, `float`, `bool`, `bytes` (a file), a `Literal` of words, an
+        artifact type, or a word of a pipeline file (`"string"` is one line). `about` says what it represents; it may be
+        left out for a number, a truth value, a word or one line. Without a `default` it must be given.
         """
         not_for = not_for if not_for is None or not_for == "none" else list(not_for)
         keys = _given(about=about, not_for=not_for, sensitivity=sensitivity)

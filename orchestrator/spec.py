@@ -61,9 +61,10 @@ class Strict(BaseModel):
 
 
 class InputSpec(Strict):
-    """A run's input: an artifact authored by the customer, version 1."""
+    """A run's input: an artifact authored by the customer, version 1. `enum`: the words that a `string` may be."""
 
     type: str
+    enum: tuple[str, ...] = ()
     about: str | None = None
     not_for: tuple[str, ...] | Literal["none"] = "none"
     default: Any = MISSING

@@ -189,6 +189,9 @@ class Contract:
             return (SchemaFault("$", "must be text without lone surrogates", value),)
         if self.schema is not None and len(value.splitlines()) > 1:
             return (SchemaFault("$", "must be one line", value),)
+        words = (self.schema or {}).get("enum")
+        if words and value not in words:
+            return (SchemaFault("$", f"must be one of {', '.join(words)}", value),)
         return ()
 
 
@@ -419,6 +422,8 @@ def input_contract(name: str, spec: InputSpec, place: Place) -> Contract:
     """The contract of an input with a built-in type. `string` (one line) and `text` are text, numbers are JSON."""
     form: Form = "file" if spec.type == "file" else "text" if spec.type in ("string", "text") else "json"
     schema = _SCALARS[spec.type] if spec.type in SCALAR_INPUTS else None
+    if schema is not None and spec.enum:
+        schema = {**schema, "enum": list(spec.enum)}
     about = (spec.about or f"The run's input {name}.").strip()
     not_for = () if spec.not_for == "none" else spec.not_for
     return Contract(

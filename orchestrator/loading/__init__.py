@@ -274,6 +274,8 @@ class _PipelineLoader:
         elif "about" not in keys and (*path, "about") not in reader.dropped and kind not in SCALAR_INPUTS:
             message = f"input {name!r} ({kind}) does not say what it represents: 'about' is missing"
             reader.report("P105", message, reader.key_place(*path), 'Add about: "What the customer …".')
+        if "enum" in keys:
+            keys = self._words(keys, kind, name, path)
         if not _fits(kind, keys.get("default", MISSING)):
             given = shown(keys.pop("default"))
             raw = reader.raw.get((*path, "default"))
@@ -282,6 +284,22 @@ class _PipelineLoader:
             reader.report("P112", message, reader.place(*path, "default"), hint)
             reader.drop((*path, "default"))
         return reader.model(InputSpec, keys, path, "an input")
+
+    def _words(self, keys: dict[str, Any], kind: str, name: str, path: PathKey) -> dict[str, Any]:
+        """The input's `enum`, left out where it is of no use, and reported."""
+        at = (*path, "enum")
+        words = self.reader.texts(keys["enum"], at, "'enum'")
+        if kind == "string" and words and len(set(words)) == len(words):
+            return {**keys, "enum": words}
+        if words or keys["enum"] == []:
+            self._no_words(kind, name, at)
+        return {key: value for key, value in keys.items() if key != "enum"}
+
+    def _no_words(self, kind: str, name: str, at: PathKey) -> None:
+        hint = "Write type: string." if kind != "string" else "Write words that differ: [formal, friendly]."
+        said = f"{kind} has no enum" if kind != "string" else "its enum is not a list of different words"
+        self.reader.report("P103", f"input {name!r}: {said}", self.reader.place(*at), hint)
+        self.reader.drop(at)
 
     def _artifact(self, name: str, data: dict[str, Any], path: PathKey) -> ContractSpec | None:
         return _contract(self.reader, data, path, name, self.producers.get(name, []))

@@ -20,6 +20,7 @@ PIPELINE: Final[Mapping[str, str]] = {
 }
 INPUT: Final[Mapping[str, str]] = {
     "type": "text, string, integer, number, boolean, file, or the name of a contract.",
+    "enum": "The words that a string may be, where it may not be any.",
     "about": "What the value represents; needed for text, file and contracts.",
     "not_for": "What the value must not be used for: a list of sentences, or the word none.",
     "default": "The value where none is given; null means that nothing is stated.",

@@ -184,11 +184,12 @@ class _Compiler:
         return reference.ref
 
     def _input(self, entry: InputDeclaration) -> dict[str, Any]:
+        words = _words(entry.type)
+        if words:
+            return {"type": "string", "enum": words, **entry.keys}
         kind = entry.type if isinstance(entry.type, str) else INPUT_TYPES.get(entry.type) or self._contract(entry.type)
         if kind is None:
-            hint = "one of str, int, float, bool, bytes, an @artifact class, or the name of a contract"
-            if typing.get_origin(entry.type) is typing.Literal:
-                hint = "for a choice of words: an @artifact class with a field of that type, or `str`"
+            hint = "one of str, int, float, bool, bytes, a Literal of words, an @artifact class, or a contract's name"
             shown = _type_name(entry.type)
             self._fault("P302", f"input {entry.name}: {shown} is no type of an input", entry.place, hint)
             kind = "text"
@@ -407,7 +408,7 @@ class _Compiler:
         makers: list[StepDeclaration | InputDeclaration] = [*self.declared.steps, *self.declared.inputs]
         maker = next((entry for entry in makers if entry.name == source), None)
         given = maker.type if isinstance(maker, InputDeclaration) else None
-        word = given if isinstance(given, str) else INPUT_TYPES.get(given)
+        word = "string" if _words(given) else given if isinstance(given, str) else INPUT_TYPES.get(given)
         if word is not None and word in READ_AS:
             self._check_word(entry, param, source, word)
             return None
@@ -418,10 +419,16 @@ class _Compiler:
         return _projection(param.type, param.read.fields)
 
     def _check_word(self, entry: StepDeclaration, param: _Param, source: str, word: str) -> None:
-        if param.type not in (*READ_AS[word], Any, object):
+        if param.type not in (*READ_AS[word], Any, object) and not self._same_words(param, source):
             what = f"step {entry.name}: the parameter {param.name} is a {_type_name(param.type)}"
             hint = f"write {param.name}: {READ_AS[word][0].__name__}"
             self._fault("P306", f"{what}, and the input {source} is {word}", param.place, hint)
+
+    def _same_words(self, param: _Param, source: str) -> bool:
+        """Whether the parameter is a Literal that takes every word of the input."""
+        given = next((entry.type for entry in self.declared.inputs if entry.name == source), None)
+        taken = _words(param.type)
+        return bool(taken) and bool(_words(given)) and set(_words(given)) <= set(taken)
 
     def _check_type(self, entry: StepDeclaration, param: _Param, maker: StepDeclaration | InputDeclaration) -> None:
         made = self._makes(maker)
@@ -497,6 +504,12 @@ def _as_read(read: Any) -> Read:
 
 def _named(source: Any) -> Any:
     return source.name if isinstance(source, Source) else source
+
+
+def _words(kind: Any) -> list[str]:
+    """The words of a `Literal` of words; empty for any other type."""
+    words = list(typing.get_args(kind)) if typing.get_origin(kind) is typing.Literal else []
+    return words if all(isinstance(word, str) for word in words) else []
 
 
 def _read_data(read: Read) -> Any:

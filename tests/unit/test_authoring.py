@@ -346,12 +346,15 @@ def step(signature: str, body: str = "return VendorRates(weekly_usd=1)", decorat
     return f"\n{decorator}\n{signature}\n    {body}\n"
 
 
-CHOICE = '\nfrom typing import Literal\n\np.input("tone", Literal["a", "b"], about="How it sounds.")\n'
+CHOICE = '\nfrom typing import Literal\n\np.input("tone", Literal["dry", "warm"], default="dry")\n'
+OTHER_CHOICE = CHOICE.replace('["dry", "warm"], default="dry"', "[1, 2], about='A tone.'")
 FAULTS = [
     ("P302", step("def rates(idee: str) -> VendorRates:"), "def rates(idee: str)", "'idea'"),
     ("P302", step("def rates(market: MarketSizing) -> VendorRates:"), "def rates(market", "returns it"),
     ("P302", step("def rates(when: str) -> VendorRates:"), "def rates(when", 'p.input("when", str, about="…")'),
-    ("P302", CHOICE + step("def rates(idea: str) -> VendorRates:"), "p.input(", "an @artifact class"),
+    ("P302", OTHER_CHOICE + step("def rates(idea: str) -> VendorRates:"), "p.input(", "a Literal of words"),
+    ("P306", CHOICE + step("def rates(tone: Literal['dry']) -> VendorRates:"), "def rates(tone", "tone: str"),
+    ("P112", CHOICE.replace('"dry")', '"wet")') + step("def rates(idea: str) -> VendorRates:"), "p.input(", ""),
     ("P303", SIZING * 2 + step("def rates(m: MarketSizing) -> VendorRates:"), "", "Read("),
     ("P304", step("def rates(idea) -> VendorRates:"), "def rates(idea)", "type says what it reads"),
     ("P304", step("def rates(*, idea: str, **rest: str) -> VendorRates:"), "def rates(", "every parameter"),
@@ -370,6 +373,17 @@ FAULTS = [
     ("P106", '\np.llm("Rates!", produces=VendorRates, reads=["idea"], prompt="x")\n', "p.llm(", "rates"),
     ("P227", step("def rates(idea: str) -> VendorRates:", decorator='@p.step(effort="low")'), "@p.step", "ctx"),
 ]
+
+
+@pytest.mark.parametrize("kind", ["str", "Literal['dry', 'warm']", "Literal['dry', 'warm', 'loud']"])
+def test_a_choice_of_words_is_an_input_of_one_line_that_takes_no_other(world: World, kind: str) -> None:
+    graph, found = world.python(CHOICE + step(f"def rates(tone: {kind}) -> VendorRates:"))
+    assert [one for one in found if one.level == "error"] == []
+    assert graph is not None
+    tone = graph.inputs["tone"]
+    assert (graph.spec.inputs["tone"].type, tone.contract.form, tone.default) == ("string", "text", "dry")
+    assert tone.contract.faults("warm") == ()
+    assert [fault.rule for fault in tone.contract.faults("wet")] == ["must be one of dry, warm"]
 
 
 @pytest.mark.parametrize(("code", "body", "line", "hint"), FAULTS)

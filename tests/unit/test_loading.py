@@ -326,6 +326,21 @@ def test_A21c_a_default_is_of_the_inputs_type(load: Load, kind: str, default: st
     assert [d.code for d in loaded.diagnostics] == ([] if fits else ["P112"])
 
 
+@pytest.mark.parametrize(
+    ("said", "codes"),
+    [
+        ("type: string, enum: [dry, warm], default: dry", []),
+        ("type: string, enum: [dry, dry]", ["P103"]),
+        ("type: string, enum: dry", ["P103"]),
+        ("type: string, enum: []", ["P103"]),
+        ("type: integer, enum: [one]", ["P103"]),
+    ],
+)
+def test_only_a_line_of_text_is_one_of_some_words(load: Load, said: str, codes: list[str]) -> None:
+    loaded = load(f"pipeline: p\ninputs:\n  tone: {{{said}}}\nsteps: {{a: {{prompt: x}}}}\n")
+    assert [d.code for d in loaded.diagnostics] == codes
+
+
 def test_a_guard_that_became_a_mapping(load: Load) -> None:
     read = "      - read: b\n        guard:\n          Note: not a budget\n"
     fault = only(load(HEAD + "  a:\n    prompt: x\n    reads:\n" + read))
