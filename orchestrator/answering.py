@@ -131,6 +131,7 @@ class Answering:
         self.event(
             "tool.called",
             name=tool_call.name,
+            id=tool_call.call_id,
             seconds=round(self.clock.monotonic() - started, 3),
             is_error=outcome.is_error,
             cut=outcome.data.get("cut", 0),

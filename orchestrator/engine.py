@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator import edits
 from orchestrator.bodies.asking import AtOnce
@@ -29,7 +29,7 @@ from orchestrator.providers.ground import common_ground
 from orchestrator.providers.limits import Limits
 from orchestrator.providers.registry import Providers
 from orchestrator.run_rows import new_steps, spec_json
-from orchestrator.settings import Settings
+from orchestrator.settings import Settings, is_on
 from orchestrator.spec import Decided
 from orchestrator.staleness import earlier_of, stale_reasons
 from orchestrator.step import Services, check_models
@@ -44,6 +44,9 @@ from orchestrator.values import (
     Scope,
     StepRow,
 )
+
+if TYPE_CHECKING:
+    from orchestrator.trace.telemetry import Telemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,8 @@ async def open_services(
     `observer` hears of each write of the store, before and after (see `open_store`).
     """
     clock = clock or SystemClock()
-    hear = _without_secrets(listener, settings.secret_values())
+    telemetry = _telemetry(settings)
+    hear = _without_secrets(_both(listener, telemetry.hear) if telemetry else listener, settings.secret_values())
     store = open_store(
         db or settings.db,
         scope or Scope(),
@@ -84,6 +88,7 @@ async def open_services(
         waiting=_said_by(asyncio.get_running_loop(), hear),
     )
     providers = providers or Providers(project, settings)
+    providers = telemetry.seen(providers) if telemetry else providers
     mcp = McpServers(project, settings)
     try:
         worker = await store.register_worker()
@@ -94,6 +99,25 @@ async def open_services(
         await mcp.close()
         await providers.close()
         await store.close()
+        if telemetry is not None:
+            await asyncio.to_thread(telemetry.finish)
+
+
+def _telemetry(settings: Settings) -> Telemetry | None:
+    """Spans of what happens here, where they are wanted; nothing of them is loaded otherwise."""
+    if not is_on(settings.get("ORCH_OTEL")):
+        return None
+    from orchestrator.trace import telemetry
+
+    return telemetry.opened(settings.get, settings.secret_values())
+
+
+def _both(one: Callable[[Event], None], other: Callable[[Event], None]) -> Callable[[Event], None]:
+    def hear(event: Event) -> None:
+        other(event)
+        one(event)
+
+    return hear
 
 
 def _said_by(loop: asyncio.AbstractEventLoop, hear: Callable[[Event], None]) -> Callable[[float], None]:

@@ -123,6 +123,11 @@ class Settings:
         return self.shown
 
 
+def is_on(value: str | None) -> bool:
+    """Whether a switch that is a variable is set to yes."""
+    return (value or "").strip().lower() in ("1", "true", "yes", "on")
+
+
 def load_settings(project: Project | None, environ: Mapping[str, str], *, db: str | None = None) -> Settings:
     """Reads every layer. Raises ConfigError naming file and key; `db` is the value of `--db`."""
     layers = _Layers(project, environ)

@@ -281,6 +281,7 @@ class ToolCalled(RunEvent):
     name: str
     seconds: float
     is_error: bool
+    id: str = ""
     cut: int = 0
     missing: tuple[str, ...] = ()
 
