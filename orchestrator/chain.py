@@ -12,6 +12,7 @@ special case, it is the same loop entered with a longer list.
     reply that failed a check    → send the feedback, on the reply's own id
     reply cut off                → send the same items again from the same parent, once, with a higher cap
     id unknown or ignored        → send everything again without an id (rung: replay), then chain on
+    too long for the window      → the same, with the results of tools cut that were told before (rung: compact)
     no answer from this model    → send everything to the next one that may stand in for it, then go on there
     reply that was accepted      → the next question, on the reply's own id (a Python step asks on)
 
@@ -51,7 +52,9 @@ from orchestrator.moves import (
     next_move,
     prompt_item,
     question,
+    shortened,
     turn,
+    was_compacted,
 )
 from orchestrator.providers.base import Provider, StreamEvent, may_be_billed
 from orchestrator.providers.kept import Kept
@@ -262,7 +265,7 @@ class Chain:
         """The reply to a call that was under way when its process ended, where the provider has kept it: it is paid
         for. None where there is no such call, or nothing to be had; it is sent again then."""
         last = self.calls[-1] if self.calls else None
-        if last is None or last.done is not None or last.response_id is None:
+        if last is None or last.done is not None or last.response_id is None or not self._here.made(last):
             return None
         sent, timer = last.sent, _Timer(self.clock)
         timer.start()
@@ -284,9 +287,11 @@ class Chain:
     async def _call(self, move: Send) -> Finished | None:
         move = replace(move, items=with_form(self._form, self._said(move), move.items))
         request, rung, sent = await aside(self._size(move), self._prepared, move)
-        window = self.prices.window(sent.provider, sent.model)
-        known = self.endpoints.calibration
-        excess = await over_window(self.provider, request, sent.estimate_tokens, window, known)
+        excess = await self._over_window(request, sent)
+        if excess is not None and rung != "compact" and self._can_be_short(move):
+            move = replace(move, compact=True)
+            request, rung, sent = await aside(self._size(move), self._prepared, move)
+            excess = await self._over_window(request, sent)
         if excess is not None:
             await self._elsewhere(excess, None)
             return None
@@ -323,6 +328,15 @@ class Chain:
             return None
         return await self._weigh(sent, request, reply, timer.seconds())
 
+    async def _over_window(self, request: Request, sent: SentCall) -> ProviderFailure | None:
+        window = self.prices.window(sent.provider, sent.model)
+        return await over_window(self.provider, request, sent.estimate_tokens, window, self.endpoints.calibration)
+
+    def _can_be_short(self, move: Send) -> bool:
+        """Whether there are results of tools to cut that the model has been told before."""
+        said = self._said(move)
+        return shortened(said) != said
+
     def _size(self, move: Send) -> int:
         """About how much text this call brings or holds."""
         opening = sum(len(part) for block in self.thread.prompt.blocks for part in block.parts)
@@ -350,10 +364,13 @@ class Chain:
         parent = last.done.response_id or "" if last is not None and last.done is not None else self.thread.id
         chained = (
             not move.replay
+            and not move.compact
             and last is not None
             and self._here.made(last)
             and self.endpoints.mode(self.provider, self.policy.model) != "replay"
         )
+        short = not chained and (move.compact or was_compacted(self._held()))
+        before = shortened(before) if short else before
         policy = self.policy
         request = Request(
             model=policy.model,
@@ -376,10 +393,11 @@ class Chain:
         # One that begins with the thread's own prompt begins it, however the step came to that.
         begins = move.source != "REBUILD" or move.items == (prompt_item(self.thread.prompt),)
         fresh = is_synthetic(parent) and begins
-        return request, "chain" if chained or fresh else "replay"
+        return request, "compact" if short else "chain" if chained or fresh else "replay"
 
     def _sent(self, move: Send, request: Request, rung: Rung) -> SentCall:
-        tokens = self._estimate((*self._said(move), *move.items))
+        said = self._said(move)
+        tokens = self._estimate((*(shortened(said) if rung == "compact" else said), *move.items))
         traits = self.provider.traits
         wire = self.provider.wire(request)
         price = self.prices.price(traits.name, request.model)
@@ -454,7 +472,10 @@ class Chain:
             sent.id, None, "failed", "error", reason=failure.kind, usage=usage, seconds=seconds,
             cost_usd=Decimal(0) if usage else None, first_text_seconds=self._first_text,
         )  # fmt: skip
-        if failure.kind not in REPLAY_REASONS or sent.rung == "replay" or is_synthetic(sent.previous):
+        if failure.kind == "too_long" and sent.rung != "compact" and self._can_be_short(Send(sent.source, sent.items)):
+            await self._rebuild(done)
+            return
+        if failure.kind not in REPLAY_REASONS or sent.rung != "chain" or is_synthetic(sent.previous):
             await self._elsewhere(failure, done)
             return
         if failure.kind == "chain_unsupported":

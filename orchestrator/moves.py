@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.values import CallRow, CallSource, Item, Prompt, TextItem, ToolOutput
 
 # What a call contributes to the thread. All others are redone from their parent and leave no trace in the context.
 TRANSCRIPT: Final = frozenset({"accepted", "tools", "reask", "rejected"})
+KEPT_OF_RESULT: Final = 400  # characters of a tool's result in the short form of a thread
+MARK_SIZE: Final = 100  # about what it takes to say so
 REPLAY_REASONS: Final = frozenset({"chain_lost", "chain_unsupported", "unanswered_call"})
 
 
@@ -23,6 +25,7 @@ class Send:
     source: CallSource
     items: tuple[Item, ...]
     replay: str = ""  # why this call must be replayed; empty = as the endpoint allows
+    compact: bool = False  # and with the results of tools cut that the model has been told before
     cap_factor: int = 1
 
 
@@ -42,7 +45,8 @@ def next_move(calls: Sequence[CallRow], opening: Sequence[Item], source: CallSou
         return Send("REASK", last.done.follow)
     tries = turn(calls)
     reason = next((reason for call in tries if (reason := _replay_reason(call))), "")
-    return Send(last.sent.source, last.sent.items, reason, 2 if any(map(is_cut_off, tries)) else 1)
+    compact = any(map(is_too_long, tries))
+    return Send(last.sent.source, last.sent.items, reason, compact, 2 if any(map(is_cut_off, tries)) else 1)
 
 
 def has_ended(call: CallRow) -> bool:
@@ -71,6 +75,29 @@ def turn(calls: Sequence[CallRow]) -> tuple[CallRow, ...]:
 
 def is_cut_off(call: CallRow) -> bool:
     return call.done is not None and call.done.outcome == "cut_off"
+
+
+def is_too_long(call: CallRow) -> bool:
+    """Whether the vendor found the whole of it too long for the model's window."""
+    return call.done is not None and call.done.outcome == "error" and call.done.reason == "too_long"
+
+
+def was_compacted(calls: Sequence[CallRow]) -> bool:
+    """Whether the thread has been sent in its short form already: a replay of it stays short."""
+    return any(call.sent.rung == "compact" and in_transcript(call) for call in standing(calls))
+
+
+def shortened(items: Sequence[Item]) -> tuple[Item, ...]:
+    """The same with the results of tools cut to their beginning, and said so. Everything else stands as it was."""
+    return tuple(_cut(item) if isinstance(item, ToolOutput) else item for item in items)
+
+
+def _cut(result: ToolOutput) -> ToolOutput:
+    if len(result.output) <= KEPT_OF_RESULT + MARK_SIZE:
+        return result
+    cut = len(result.output) - KEPT_OF_RESULT
+    note = f"\n[{cut:,} more characters of this result are left out now: the conversation would be too long]"
+    return replace(result, output=result.output[:KEPT_OF_RESULT] + note)
 
 
 def _replay_reason(call: CallRow) -> str:
