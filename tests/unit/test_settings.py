@@ -184,7 +184,7 @@ def test_prices_are_exact(folder: Folder) -> None:
         ("[providers.openai]\nbase_ulr = 'x'\n", "unknown key: providers.openai.base_ulr", "Did you mean 'base_url'?"),
         ("pricse = {}\n", "unknown key: pricse", "Did you mean 'prices'?"),
         ("[providers.mine]\nbase_url = 'http://x'\n", "providers.mine does not say what it speaks", 'kind = "openai"'),
-        ("[providers.mine]\nkind = 'opnai'\n", "providers.mine.kind must be openai, chat, anthropic or", "'openai'"),
+        ("[providers.mine]\nkind = 'opnai'\n", "providers.mine.kind must be openai, chat, anthropic,", "'openai'"),
         ("[prices.x]\ninput = -1\noutput = 1\n", "prices.x.input must be at least 0", None),
         ("[prices.x]\ninput = 1\n", "prices.x.output is missing", None),
         ("db = 5\n", "db must be text", None),
