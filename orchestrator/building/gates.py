@@ -110,7 +110,7 @@ def gate_node(building: Building, name: str, spec: StepSpec, gate: GateSpec) -> 
     """The node of a declared gate, without its order; None where it shows nothing that there is (reported)."""
     _check_keys(building, name, spec)
     _check_choices(building, name, gate)
-    _check_redo(building, name, gate.on_reject)
+    _check_redo(building, name, gate)
     reads = _shown(building, name, gate)
     if not reads:
         return None
@@ -224,8 +224,8 @@ def _check_choices(building: Building, name: str, gate: GateSpec) -> None:
         building.error("P281", message, at_then, f"add {then} to choices, or take another word")
 
 
-def _check_redo(building: Building, name: str, on_reject: OnRejectSpec) -> None:
-    redo, place = on_reject.redo, building.of("steps", name, "gate", "on_reject", "redo")
+def _check_redo(building: Building, name: str, gate: GateSpec) -> None:
+    redo, place = gate.on_reject.redo, building.of("steps", name, "gate", "on_reject", "redo")
     if redo is None:
         return
     if redo not in building.kinds():
@@ -233,6 +233,9 @@ def _check_redo(building: Building, name: str, on_reject: OnRejectSpec) -> None:
         return
     step = building.spec.steps.get(redo)
     made = redo not in building.uses or isinstance(building.uses.output(redo), StepNode)
+    unclear = any(shown not in building.kinds() for shown in gate.shows)  # told already; it may be meant by redo
+    if unclear and step is not None and step.gate is None and made:
+        return
     if step is None or step.gate is not None or not made or redo not in building.gates.above(name):
         what = "an input" if redo in building.spec.inputs else "no step that it waits for"
         what = "a pipeline with several outputs" if not made else what

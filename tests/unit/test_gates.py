@@ -119,6 +119,7 @@ def plain(**keys: Any) -> dict[str, Any]:
 
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("P201", draft(shows=["drafts"]), "shows drafts"),
+    ("P201", draft(shows=["drafts"], on_reject={"redo": "draft"}), "shows drafts"),
     ("P203", draft(shows=["look"]), "shows itself"),
     ("P204", draft(shows=["draft", "draft"]), "twice"),
     ("P204", draft(choices=["approve", "edit", "edit"]), "twice"),
