@@ -98,10 +98,11 @@ class Read:
     `source` names the step or input, where the parameter's type does not say it. `fields` takes some top-level fields
     only; the parameter's type is then a model of those fields. `guard` says what the value must not be used for in this
     step. `require="approved"` takes no version that the gates showing it have not approved. `default` stands in for a
-    value that does not exist.
+    value that does not exist. `from_` reads what an earlier run made, of the same `"session"` or of the `"project"`:
+    `source` is the step there, and `as_` the name it has here (default: the parameter's).
     """
 
-    __slots__ = ("default", "fields", "guard", "require", "source")
+    __slots__ = ("as_", "default", "fields", "from_", "guard", "require", "source")
 
     def __init__(
         self,
@@ -111,12 +112,16 @@ class Read:
         guard: str | None = None,
         require: Literal["current", "approved"] | None = None,
         default: Any = MISSING,
+        from_: Literal["session", "project"] | None = None,
+        as_: str | None = None,
     ) -> None:
         self.source = source if source is None or isinstance(source, str) else source.name
         self.fields = None if fields is None else tuple(fields)
         self.guard = guard
         self.require = require
         self.default = default
+        self.from_ = from_
+        self.as_ = as_
 
 
 # --- a pipeline -------------------------------------------------------------------------------------------------------

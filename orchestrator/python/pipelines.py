@@ -256,6 +256,9 @@ class _Compiler:
             if param.name == item:
                 bound.append(Bound(param.name, param.name, _projection(param.type, None)))
                 continue
+            if param.read.from_ is not None:
+                self._earlier(entry, param, reads, bound)
+                continue
             each = _values_of(param.type)
             name = self._source(entry, param if each is None else replace(param, type=each))
             if name is None:
@@ -274,6 +277,20 @@ class _Compiler:
             self._fault("P304", f"step {entry.name} has a ctx and is not async", places[""], "write `async def`")
         data = {"python": self._bound(function, ctx, bound), **({"reads": reads} if reads else {})}
         return {**data, **self._result(entry, hints, places[""])}
+
+    def _earlier(self, entry: StepDeclaration, param: _Param, reads: list[Any], bound: list[Bound]) -> None:
+        """What an earlier run made, under the parameter's name; its type says the contract."""
+        read, kind = param.read, param.type
+        contract = self._contract(kind)
+        if read.source is None or contract is None:
+            what = f"step {entry.name}: the parameter {param.name} is read from an earlier run"
+            wrong = "no step is named" if read.source is None else f"{_type_name(kind)} is no artifact type"
+            hint = f'name the step, and let the type be what it made: Read("{entry.name}", from_="{read.from_}")'
+            self._fault("P302", f"{what}, and {wrong}", param.place, hint)
+            return
+        name = read.as_ or kebab(param.name)
+        reads.append({**_read_data(read), "as": name, "type": contract})
+        bound.append(Bound(variable(name), param.name, _projection(kind, read.fields)))
 
     def _check_each(self, entry: StepDeclaration, param: _Param, name: str, each: bool) -> bool:
         """Whether one value or one for each key is wanted as there is. What a joined step reads of the other is one."""
@@ -518,6 +535,8 @@ def _read_data(read: Read) -> Any:
     data |= {"guard": read.guard} if read.guard is not None else {}
     data |= {"require": read.require} if read.require is not None else {}
     data |= {"default": read.default} if read.default is not MISSING else {}
+    data |= {"from": read.from_} if read.from_ is not None else {}
+    data |= {"as": read.as_} if read.as_ is not None else {}
     return data
 
 

@@ -23,7 +23,7 @@ from orchestrator.python.slices import code_slice
 from orchestrator.settings import load_settings
 from orchestrator.thread import manifest
 from orchestrator.trace.events import StepDone, StepReasked, typed
-from orchestrator.values import Event
+from orchestrator.values import Event, FromEarlier
 
 HEAD = """
 from typing import Annotated
@@ -344,6 +344,30 @@ def rates(counted: MarketSizing, idea: str, customer_budget: float) -> VendorRat
 
 def step(signature: str, body: str = "return VendorRates(weekly_usd=1)", decorator: str = "@p.step") -> str:
     return f"\n{decorator}\n{signature}\n    {body}\n"
+
+
+EARLIER = """
+@p.step
+def rates(
+    idea: str, last_rates: Annotated[VendorRates | None, Read("rates", from_="session", guard="Old.", default=None)]
+) -> VendorRates:
+    return VendorRates(weekly_usd=1)
+"""
+
+
+def test_a_function_reads_what_an_earlier_run_made_like_a_pipeline_file(world: World) -> None:
+    """The same input that nobody gives as `{read: rates, from: session, as: last-rates, type: vendor-rates}` makes."""
+    step = world.graph(EARLIER)
+    node = step.inputs["last-rates"]
+    assert (node.contract.name, node.earlier) == (
+        "vendor-rates", FromEarlier("session", "rates", "vendor-rates", required=False),
+    )  # fmt: skip
+    assert reads(step, "rates") == [("idea", "input"), ("last-rates", "input")]
+    assert step.steps["rates"].reads[1].guard == "Old."
+    asked = '\np.llm("rates", produces=VendorRates, prompt="x", reads=[Read("rates", from_="project", as_="old")])\n'
+    assert world.graph(asked).inputs["old"].earlier == FromEarlier("project", "rates", "vendor-rates")
+    fault = world.fault(EARLIER.replace('Read("rates", ', "Read("))
+    assert (fault.code, "no step is named" in fault.message) == ("P302", True)
 
 
 CHOICE = '\nfrom typing import Literal\n\np.input("tone", Literal["dry", "warm"], default="dry")\n'
