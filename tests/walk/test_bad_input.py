@@ -189,7 +189,7 @@ def test_overflow_by_a_summary_is_not_available_yet(word: str, desk: Desk) -> No
         ("x = [\n", "is not valid TOML", None),
         ("usr = 5\n", "Did you mean 'user'?", 1),
         ('[providers."e\\u001b[2J"]\nkind = "openai"\n', "is no name of a provider", None),
-        ("[providers.openai]\nkind = 3\n", "must be openai, chat, anthropic or scripted, not the number 3", 2),
+        ("[providers.openai]\nkind = 3\n", "anthropic, scripted or replayed, not the number 3", 2),
         ('[providers.openai]\napi_key = "sk-canary-1"\n', "Keys do not belong into files", 2),
     ],
 )
