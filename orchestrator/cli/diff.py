@@ -51,8 +51,10 @@ def _ref(text: str) -> StepRef:
 
 async def _side(desk: Desk, store: Store, ref: StepRef) -> Side:
     from orchestrator.cli.differences import side
+    from orchestrator.cli.session import within
 
     run = await store.run(ref.run)
+    ref = within(desk, run, ref)
     return side(run, await store.artifact(run.id, ref.step, ref.item, ref.version), desk.known_graph(run))
 
 

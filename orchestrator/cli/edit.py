@@ -63,7 +63,8 @@ def on_artifact(state: State, ref: StepRef, work: Callable[[Job], Coroutine[Any,
 
     async def main() -> None:
         async with services(desk) as opened:
-            await work(Job(desk, opened, graph, run, await opened.store.artifact(run.id, ref.step, ref.item)))
+            artifact = await opened.store.artifact(run.id, graph.target(ref.step), ref.item)
+            await work(Job(desk, opened, graph, run, artifact))
 
     drive(main)
 

@@ -29,7 +29,7 @@ def history(state: State, reference: str, blame: bool) -> int:
 
     A version that other runs share is marked with their numbers.
     """
-    from orchestrator.cli.session import drive, open_desk, reading
+    from orchestrator.cli.session import drive, open_desk, reading, within
     from orchestrator.trace.versions import history_document
 
     ref = step_ref(reference)
@@ -39,7 +39,8 @@ def history(state: State, reference: str, blame: bool) -> int:
 
     async def main() -> History:
         async with reading(desk) as store:
-            return await read_history(store, await store.run(ref.run), ref.step, ref.item)
+            run = await store.run(ref.run)
+            return await read_history(store, run, within(desk, run, ref).step, ref.item)
 
     found = drive(main)
     if state.json:

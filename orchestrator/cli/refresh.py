@@ -78,7 +78,7 @@ def keep(state: State, reference: str, message: str) -> int:
 
     async def main() -> None:
         async with services(desk) as opened:
-            version = await keep_step(opened, graph, run, ref.step, message, item=ref.item)
+            version = await keep_step(opened, graph, run, graph.target(ref.step), message, item=ref.item)
             await _report(desk, opened, graph, run, version)
 
     drive(main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -50,6 +51,7 @@ def _carry_out(state: State, ref: StepRef, comment: str) -> int:
     desk = open_desk(state)
     found = find_run(desk, ref.run)
     graph = desk.graph_of(found, require_model=True)
+    ref = replace(ref, step=graph.target(ref.step))
     before: list[Side] = []
 
     async def work(services: Services, progress: Progress) -> RunRow:

@@ -176,8 +176,16 @@ def statements(
     in words that are not at hand any more.
     """
     read = {entry.read.source for entry in chosen}
+    handed = _handed(graph, chosen)
     given = [
-        Statement(name, artifact.body.decode("utf-8", "replace"), "input", name, name in read, _guarded(graph, name))
+        Statement(
+            name,
+            artifact.body.decode("utf-8", "replace"),
+            "input",
+            handed.get(name, name),
+            name in read or name in handed,
+            _guarded(graph, name),
+        )
         for name, artifact in snapshot.record.items()
         if not _is_earlier(graph, name)
         and not _is_default(name, artifact.version, snapshot)
@@ -199,6 +207,20 @@ def statements(
 def _is_earlier(graph: Graph, name: str) -> bool:
     """Whether an earlier run made it: then it is nobody's word in this one."""
     return name in graph.inputs and graph.inputs[name].earlier is not None
+
+
+def _handed(graph: Graph, chosen: Sequence[Chosen]) -> dict[str, str]:
+    """The run's inputs that a used pipeline is given as they are, by what the step calls them: the customer's own words
+    are that there too, however many pipelines lie between."""
+    found: dict[str, str] = {}
+    for entry in chosen:
+        node = graph.steps.get(entry.read.source)
+        while node is not None and node.hand is not None and not node.hand.path and len(node.reads) == 1:
+            source = node.reads[0].source
+            if source in graph.inputs:
+                found[source] = entry.read.called
+            node = graph.steps.get(source)
+    return found
 
 
 def _guarded(graph: Graph, name: str) -> bool:

@@ -9,4 +9,4 @@ from tests.walk.console import ROOT, copied, follow
 
 def test_the_readme_says_what_happens(tmp_path: Path) -> None:
     text = (ROOT / "examples" / "rivals" / "README.md").read_text(encoding="utf-8")
-    assert follow(text, copied("rivals", tmp_path)) == 5
+    assert follow(text, copied("rivals", tmp_path)) == 7

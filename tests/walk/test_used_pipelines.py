@@ -370,3 +370,47 @@ def test_a_step_inside_is_not_tried_with_another_model_from_outside(tmp_path: Pa
     with pytest.raises(UsageError, match=r"plan\.report belongs to the pipeline that plan uses"):
         varied(project, settings, loaded, "plan.report", Variation(model="openai:other"))
     assert graph.steps["plan.report"].model is not None
+
+
+BRIEF = """
+    version: 1
+    pipeline: brief
+    inputs:
+      budget: {type: text, about: "What the customer can spend."}
+    artifacts:
+      brief:
+        about: "The brief."
+        not_for: none
+        schema:
+          type: object
+          properties: {budget: {type: [string, "null"], fact_of: customer}}
+          required: [budget]
+          additionalProperties: false
+    steps:
+      brief: {reads: [budget], prompt: "Write the brief."}
+"""
+CALLER = """
+    version: 1
+    pipeline: caller
+    inputs:
+      can-spend: {type: text, about: "What the customer can spend."}
+    artifacts:
+      end: {about: "The end.", not_for: none, schema: text}
+    steps:
+      plan: {uses: brief, with: {budget: can-spend}}
+      end: {reads: [plan], prompt: "End."}
+"""
+
+
+def test_what_the_customer_said_is_that_inside_too_under_the_name_it_has_there(tmp_path: Path) -> None:
+    script: dict[str, list[dict[str, object]]] = {
+        "plan.brief": [{"json": {"budget": "5,000 USD"}}],
+        "end": [{"text": "done"}],
+    }
+    home = House(tmp_path, CALLER, script, files={"pipelines/brief.yaml": BRIEF})
+    seen = asyncio.run(home.run({"can-spend": "5,000 USD"}))
+    assert seen.status == "succeeded", seen.row.error
+    assert "Stated by the customer: budget: 5,000 USD" in prompt_of(home.requests("plan.brief")[0])
+    assert seen.value("plan.brief") == {"budget": "5,000 USD"}
+    basis = seen.artifacts["plan.brief"].version.facts["budget"]
+    assert (basis.basis, basis.source) == ("stated", "can-spend")
