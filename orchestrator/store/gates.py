@@ -64,10 +64,12 @@ _ASK_ON = Sql(
 )
 
 
-_WAITING = Sql(
+WAITING = Sql(
     "SELECT r.id, r.number, r.pipeline, s.name, s.item, s.kind, a.started_at, a.error, a.id"
-    " FROM attempt a JOIN step s ON s.attempt_id = a.id JOIN run r ON r.id = s.run_id"
-    " WHERE a.state = 'waiting' AND s.unmet = 0 AND {scope:a} AND {scope:s} AND {scope:r}"
+    # Joined so, SQLite begins with the few attempts that wait, by their index, and not with all runs there are.
+    " FROM attempt a CROSS JOIN step s CROSS JOIN run r"
+    " WHERE a.state = 'waiting' AND s.id = a.step_id AND s.attempt_id = a.id AND r.id = s.run_id AND s.unmet = 0"
+    " AND {scope:a} AND {scope:s} AND {scope:r}"
     " ORDER BY r.number, s.position, s.item"
 )
 _SHOWN_BY = Sql("SELECT DISTINCT name FROM read WHERE attempt_id = :attempt AND {scope} ORDER BY name")
@@ -103,7 +105,7 @@ def shown(tx: Tx, run_id: str, gate: str, item: str | None, names: Sequence[str]
 
 def waiting(tx: Tx) -> tuple[WaitingRow, ...]:
     """All that waits for a person, over all runs, by number and order of the steps; no bodies."""
-    return tuple(_waiting_row(tx, row) for row in tx.all(_WAITING))
+    return tuple(_waiting_row(tx, row) for row in tx.all(WAITING))
 
 
 def _waiting_row(tx: Tx, row: Row) -> WaitingRow:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -266,6 +266,9 @@ class Step(Scoped, table=True):
     pins: str = _text("{}")
 
 
+_WAITS: Final = text("state = 'waiting'")
+
+
 class Attempt(Scoped, table=True):
     """One execution of a step. `token` is the right to it, raised by each dispatch, `claimed_token` the last used.
 
@@ -277,7 +280,11 @@ class Attempt(Scoped, table=True):
 
     __tablename__ = "attempt"
     __table_args__ = _owned(
-        _refers("step_id", "step"), _refers("message_id", "message"), UniqueConstraint("step_id", "number")
+        _refers("step_id", "step"),
+        _refers("message_id", "message"),
+        UniqueConstraint("step_id", "number"),
+        # Only of the few that wait for a person: what a step writes does not touch it.
+        Index("ix_attempt_waiting", "step_id", sqlite_where=_WAITS, postgresql_where=_WAITS),
     )
 
     id: str = _key()

@@ -20,7 +20,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine
 
 from orchestrator.errors import StoreError
-from orchestrator.store import migrate, open_store, sqlite, tables
+from orchestrator.store import gates, migrate, open_store, sqlite, tables
 from orchestrator.values import Scope
 from tests.store_kit import artifact, file, opened, raw, started, url, using, write_cursor
 
@@ -251,6 +251,17 @@ def test_S30_models_and_migrations_agree(tmp_path: Path) -> None:
             migrate.upgrade(connection)
         options = {"compare_type": True, "compare_server_default": True}
         assert compare_metadata(MigrationContext.configure(connection, opts=options), tables.metadata) == []
+
+
+def test_what_waits_is_found_by_an_index_and_not_among_all_that_ever_ran(tmp_path: Path) -> None:
+    """`orch inbox`, over all runs: it begins with the attempts that wait, of which there are few."""
+    with _engine(tmp_path / "a.db") as engine, engine.connect() as connection, connection.begin():
+        migrate.upgrade(connection)
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as plain:
+        scope = {"tenant": "-", "account": "-", "subject": "-"}
+        plan = [row[3] for row in plain.execute("EXPLAIN QUERY PLAN " + gates.WAITING.text, scope)]
+    assert plan[0] == "SCAN a USING INDEX ix_attempt_waiting", plan
+    assert [line.split(" USING ")[0] for line in plan[1:3]] == ["SEARCH s", "SEARCH r"], plan
 
 
 def test_S30_up_and_down_and_up_again(tmp_path: Path) -> None:

@@ -349,6 +349,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_attempt")),
         sa.UniqueConstraint("step_id", "number", name=op.f("uq_attempt_step_id_number")),
     )
+    with op.batch_alter_table("attempt", schema=None) as batch_op:
+        batch_op.create_index(
+            "ix_attempt_waiting",
+            ["step_id"],
+            unique=False,
+            sqlite_where=sa.text("state = 'waiting'"),
+            postgresql_where=sa.text("state = 'waiting'"),
+        )
     op.create_table(
         "read",
         sa.Column("tenant", TEXT, server_default="-", nullable=False),
@@ -597,6 +605,9 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_read_artifact_id"))
 
     op.drop_table("read")
+    with op.batch_alter_table("attempt", schema=None) as batch_op:
+        batch_op.drop_index("ix_attempt_waiting")
+
     op.drop_table("attempt")
     with op.batch_alter_table("step", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_step_run_id_kind"))
