@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import edits
 from orchestrator.bodies.asking import AtOnce
+from orchestrator.building.choices import with_models
 from orchestrator.chain import Endpoints
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.contracts.schemas import parse_json
@@ -222,6 +223,7 @@ async def resume_run(
     elsewhere or its pipeline lost a step.
     """
     no_bench(run)
+    graph = with_models(graph, services.settings, run.models)
     hosts = check_models(services, graph)
     await check_same_steps(services, graph, run)
     if not take_over:
@@ -259,6 +261,7 @@ async def revise(
     if not comment.strip():
         raise UsageError("the comment is empty", hint="say what should change")
     no_bench(run)
+    graph = with_models(graph, services.settings, run.models)
     check_models(services, graph)
     await check_same_steps(services, graph, run)
     await services.store.check_free(run.id, services.worker)
@@ -284,6 +287,7 @@ async def refresh_run(
     what `resume_run` raises.
     """
     no_bench(run)
+    graph = with_models(graph, services.settings, run.models)
     hosts = check_models(services, graph)
     await check_same_steps(services, graph, run)
     if not take_over:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.bodies.asking import AtOnce
+from orchestrator.building.choices import with_models
+from orchestrator.errors import UsageError
 from orchestrator.graph import Graph, downstream, upstream
 from orchestrator.inputs import given_inputs
 from orchestrator.loop import drive
@@ -27,19 +29,20 @@ async def rerun(
     only: bool = False,
     until: Sequence[str] = (),
     inputs: Mapping[str, Any] | None = None,
+    model: str | None = None,
 ) -> RunRow:
     """A child run: the named steps and all below them run again, everything else is shared by reference.
 
     `only`: just the named steps. `until`: of all these, only what those steps need, themselves included. `inputs` have
     other values in the child, and what reads them runs again, with all below. What is shared although something above
     it is new is stale in the child; a refresh runs it. Beyond the limit no gate is asked, and what has no value yet
-    gets none: a resume of the child goes on there. Raises UsageError for an unknown step or input.
+    gets none: a resume of the child goes on there. `model` (an alias, or `provider:model`) is what the steps that run
+    again ask in the child, also when it is resumed. Raises UsageError for an unknown step, input or model.
     """
     no_bench(run)
     for name in (*from_steps, *until):
         known_step(graph, name)
     given = given_inputs(graph, inputs or {}, services.settings.user)
-    hosts = check_models(services, graph)
     again = set(from_steps) | (set() if only else downstream(graph, from_steps)) | downstream(graph, given)
     last = set(until) or (again if only else set(graph.steps))
     limit = last | upstream(graph, last)
@@ -49,6 +52,12 @@ async def rerun(
     asking = _ask_again(graph, every, again)
     again |= asking & limit  # an approval that is not given cannot be shared
     new = again | given.keys()
+    chosen = {name: model for name in again if model is not None and graph.steps[name].asks}
+    if model is not None and not chosen:
+        raise UsageError(f"nothing that runs again asks a model, so {model} would not be asked")
+    models = {**run.models, **chosen}
+    graph = with_models(graph, services.settings, models)
+    hosts = check_models(services, graph)
     listed = [_shared(step, rows.get(step.name), step.name in new) for step in new_steps(graph)]
     shared = [
         step
@@ -71,6 +80,7 @@ async def rerun(
             cap_usd=run.cap_usd,
             on_exceed=run.on_exceed,
             unpriced=run.unpriced,
+            models=models,
             parent_id=run.id,
         ),
         services.worker,

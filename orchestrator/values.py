@@ -674,7 +674,8 @@ class ErrorRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run as stored. `number` counts per project database; `inputs` are the given values, JSON data."""
+    """A run as stored. `number` counts per project database; `inputs` are the given values, JSON data. `models` are the
+    steps that have another model in this run than the file says: an alias or `provider:model` each."""
 
     id: str
     number: int
@@ -695,6 +696,7 @@ class RunRow:
     error: ErrorRecord | None = None
     tags: tuple[str, ...] = ()
     kind: RunKind = "run"
+    models: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,7 @@ def resume(
 @click.option("--only", metavar="STEPS", multiple=True, help="Run just these again.")
 @click.option("--until", metavar="STEPS", multiple=True, help="Of all that, run only what these need; nothing below.")
 @click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help="Another value of an input.")
+@click.option("--model", metavar="MODEL", help="What runs again asks this alias, or provider:model.")
 @tape_options
 @events_option
 def rerun(
@@ -159,6 +160,7 @@ def rerun(
     only: tuple[str, ...],
     until: tuple[str, ...],
     assignments: tuple[str, ...],
+    model: str | None,
 ) -> int:
     """Run again from a step, as a new run that shares what is unchanged.
 
@@ -186,7 +188,9 @@ def rerun(
 
     async def work(services: Services, progress: Progress) -> RunRow:
         row, first = await services.store.run(found.id), names(steps or only)
-        return await rerun_run(services, graph, row, first, only=bool(only), until=names(until), inputs=inputs)
+        return await rerun_run(
+            services, graph, row, first, only=bool(only), until=names(until), inputs=inputs, model=model
+        )
 
     return carry_out(desk, graph, work)
 

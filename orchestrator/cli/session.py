@@ -57,13 +57,15 @@ class Desk:
         return build_graph(self.project, self.settings, path, require_model=require_model)
 
     def graph_of(self, run: RunRow, *, require_model: bool = False) -> Graph:
-        """The run's pipeline as it is declared now."""
+        """The run's pipeline as it is declared now, with the models that this run has of its own."""
+        from orchestrator.building.choices import with_models
         from orchestrator.graph import build_graph
 
         path = self.project.root / run.file
         if not path.is_file():
             path = self.project.pipeline(run.pipeline)
-        return build_graph(self.project, self.settings, path, require_model=require_model)
+        graph = build_graph(self.project, self.settings, path, require_model=require_model)
+        return with_models(graph, self.settings, run.models)
 
     def known_graph(self, run: RunRow) -> Graph | None:
         """The run's pipeline for labels and staleness, or None where it is broken now: looking must still work."""

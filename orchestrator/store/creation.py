@@ -21,7 +21,7 @@ _NUMBER = Sql("UPDATE subject SET last_run = last_run + 1 WHERE {scope} RETURNIN
 _RUN = insert(
     "run",
     "id number session_id parent_id kind until_message pipeline file status owner graph graph_digest author on_exceed"
-    " unpriced created_at",
+    " unpriced models created_at",
 )
 _BUDGET = insert("budget", "run_id cap_usd")
 STEP = insert(
@@ -59,6 +59,7 @@ def create(tx: Tx, new: NewRun, worker: str, starter: Starter | None) -> tuple[R
         author=new.author,
         on_exceed=new.on_exceed,
         unpriced=new.unpriced,
+        models=json_text.dump(new.models),
         created_at=tx.now,
     )
     tx.run(_BUDGET, run_id=run_id, cap_usd=None if new.cap_usd is None else to_pico(new.cap_usd))

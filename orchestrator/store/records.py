@@ -114,7 +114,8 @@ class NewRun:
     """Everything a run starts from. `session` None = a session of its own; `defaulted` names inputs left at default.
 
     `inputs` become version 1 of their artifacts, unless `steps` shares a head for the same name. A bench sees its
-    parent's message, and of the conversation what stood up to `until_message` (None = all of it).
+    parent's message, and of the conversation what stood up to `until_message` (None = all of it). `models` as in
+    `RunRow`.
     """
 
     pipeline: str
@@ -130,6 +131,7 @@ class NewRun:
     cap_usd: Decimal | None = None
     on_exceed: Literal["pause", "fail"] = "pause"
     unpriced: Literal["refuse", "allow"] = "refuse"
+    models: Mapping[str, str] = field(default_factory=dict)
     parent_id: str | None = None
     kind: RunKind = "run"
     until_message: int | None = None

@@ -22,7 +22,8 @@ from orchestrator.values import BudgetRow, Dispatch, Event, RunRow
 
 RUN: Final = """
 SELECT r.id, r.number, r.pipeline, r.status, r.parent_id, p.number, r.session_id, s.name, r.created_at, r.graph_digest,
-       r.file, m.message, b.cap_usd, r.on_exceed, r.unpriced, r.author, r.tags, r.error, r.kind
+       r.file, m.message, b.cap_usd, r.on_exceed, r.unpriced, r.author, r.tags, r.error, r.kind,
+       r.models
 FROM run r JOIN session s ON s.id = r.session_id JOIN budget b ON b.run_id = r.id
 LEFT JOIN run p ON p.id = r.parent_id AND {scope:p}
 LEFT JOIN message m ON m.run_id = r.id AND m.kind = 'run' AND {scope:m}
@@ -69,7 +70,7 @@ def newest(tx: Tx, limit: int, *, benches: bool = False) -> tuple[RunRow, ...]:
 
 def run_row(row: Row) -> RunRow:
     id_, number, pipeline, status, parent_id, parent_number, session_id, session, created_at, *rest = row
-    graph_digest, file, message, cap, on_exceed, unpriced, author, tags, error, kind = rest
+    graph_digest, file, message, cap, on_exceed, unpriced, author, tags, error, kind, models = rest
     return RunRow(
         id=id_,
         number=number,
@@ -90,6 +91,7 @@ def run_row(row: Row) -> RunRow:
         tags=tuple(json_text.load(tags)),
         error=json_text.load_error(error),
         kind=kind,
+        models=json_text.load(models),
     )
 
 

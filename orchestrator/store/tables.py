@@ -183,6 +183,7 @@ class Run(Scoped, table=True):
     author: str = _text()
     on_exceed: str = _text()
     unpriced: str = _text()
+    models: str = _text("{}")
     tags: str = _text("[]")
     error: str | None = _text(None)
     last_event: int = _count(0)

@@ -195,3 +195,13 @@ def test_a_cap_ends_a_bench_with_5(project: Path, say: Say, capsys: pytest.Captu
     assert "orch resume" not in out
     assert "b-1  not made" in out
     assert "a-1  same as @1" in out
+
+
+def test_a_rerun_with_another_model_says_so_and_keeps_it_when_it_is_looked_at(say: Say, project: Path) -> None:
+    say("rerun", "1", "--only", "key-points", "--model", "scripted:other_answers")
+    shown = document(say, "show", "2/key-points")["artifact"]
+    assert shown["author"] == "scripted:other_answers"
+    assert "CSV [bold]at last" in say("show", "2/key-points")
+    compared = say("compare", "1/key-points", "2/key-points")
+    assert "scripted:other_answers" in compared
+    assert "there is no model alias foo" in say("rerun", "1", "--from", "key-points", "--model", "foo", code=2)

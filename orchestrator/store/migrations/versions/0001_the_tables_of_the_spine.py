@@ -102,6 +102,7 @@ def upgrade() -> None:
         sa.Column("author", TEXT, nullable=False),
         sa.Column("on_exceed", TEXT, nullable=False),
         sa.Column("unpriced", TEXT, nullable=False),
+        sa.Column("models", TEXT, server_default=sa.text("'{}'"), nullable=False),
         sa.Column("tags", TEXT, server_default=sa.text("'[]'"), nullable=False),
         sa.Column("error", TEXT, nullable=True),
         sa.Column("last_event", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
