@@ -1,5 +1,6 @@
 """The failure table, row by row, over real HTTP and the vendors' own SDKs: what happens on the wire, its kind, and
-whether it is tried again. What a chain makes of each kind is in `tests/walk/test_failure_reactions.py`."""
+whether it is tried again. What a chain makes of the kinds is in the walks: `test_http`, `test_fallback`,
+`test_killed_calls`."""
 
 from __future__ import annotations
 
