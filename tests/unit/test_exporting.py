@@ -283,6 +283,10 @@ def test_a_report_tells_what_each_step_cost_who_made_each_version_and_what_the_m
             }
         ],
         "reads": [],
+        "sources": [
+            {"url": "https://a.example/rates", "title": "Rates 2026", "cited": True, "quote": None},
+            {"url": "https://b.example", "title": "", "cited": False, "quote": None},
+        ],
     }
     one = exported("plan", {"a": 1}, versions=versions, why=why)
     page = Page(html := run_files({"run": {**RUN["run"], "steps": [step, other]}}, [one])["report.html"].decode())
@@ -304,6 +308,7 @@ def test_a_report_tells_what_each_step_cost_who_made_each_version_and_what_the_m
         "700 → 20 tokens · $0.003",
         "rates@3 .weekly artifact reads, demo.yaml:5:9 · used in the output Not for: Not the budget. 630",
         "Not shown: notes (not declared)",
+        "Sources: Rates 2026 (https://a.example/rates, cited); https://b.example (https://b.example)",
     ):
         assert said in text, said
     assert "<script>alert" not in html
