@@ -52,10 +52,7 @@ async def rerun(
     asking = _ask_again(graph, every, again)
     again |= asking & limit  # an approval that is not given cannot be shared
     new = again | given.keys()
-    chosen = {name: model for name in again if model is not None and graph.steps[name].asks}
-    if model is not None and not chosen:
-        raise UsageError(f"nothing that runs again asks a model, so {model} would not be asked")
-    models = {**run.models, **chosen}
+    models = {**run.models, **_asking(graph, again, model)}
     graph = with_models(graph, services.settings, models)
     hosts = check_models(services, graph)
     listed = [_shared(step, rows.get(step.name), step.name in new) for step in new_steps(graph)]
@@ -87,6 +84,17 @@ async def rerun(
         AtOnce(graph, services.worker),
     )
     return await drive(services, graph, child, dispatches, hosts)
+
+
+def _asking(graph: Graph, again: Collection[str], model: str | None) -> dict[str, str]:
+    """The steps that are to ask this model. Raises UsageError where a model is named and none would ask it."""
+    chosen = {name: model for name in again if model is not None and graph.steps[name].asks}
+    if model is not None and not chosen:
+        raise UsageError(
+            f"nothing that runs again asks a model, so {model} would not be asked",
+            hint="leave the model out, or begin at a step that asks one",
+        )
+    return chosen
 
 
 def _shared_items(step: NewStep, rows: Sequence[StepRow]) -> list[NewStep]:

@@ -17,28 +17,28 @@ def with_models(graph: Graph, settings: Settings, models: Mapping[str, str]) -> 
     """The graph with another model for these steps: an alias of the pipeline, or `provider:model`. Steps that the file
     does not have any more are passed over. Raises UsageError for a model that is none."""
     steps = {
-        name: replace(graph.steps[name], model=_choice(graph, settings, graph.steps[name], text))
+        name: replace(graph.steps[name], model=choice(graph, settings, graph.steps[name], text))
         for name, text in models.items()
         if name in graph.steps
     }
     return replace(graph, steps={**graph.steps, **steps}) if steps else graph
 
 
-def _choice(graph: Graph, settings: Settings, node: StepNode, text: str) -> ModelChoice:
-    """What the step says for itself holds for this model too. One named outright keeps the step's limit of output; the
-    effort of the step's alias does not go over, as it is another model's."""
+def choice(graph: Graph, settings: Settings, node: StepNode, text: str) -> ModelChoice:
+    """This model for a step. What the step says for itself holds for it too. One named outright keeps the step's limit
+    of output; the effort of the step's alias does not go over, as it is another model's. Raises UsageError."""
     declared, found = graph.spec.steps.get(node.name, StepSpec()), list[Diagnostic]()
     spec = graph.spec
     if ":" in text:
         spec = spec.model_copy(update={"models": {text: ModelSpec(use=text)}})
     models = Models.of(spec, settings, Places(graph.file), found.append)
-    choice = models.choose(node.name, declared.model_copy(update={"model": text}))
+    chosen = models.choose(node.name, declared.model_copy(update={"model": text}))
     if text in models.unset:
         raise models.unset[text].error()
-    if choice is None:
+    if chosen is None:
         message = found[0].message if found else f"{text} is no model"
         known = nearest(text, [*graph.spec.models, "provider:model"])
         raise UsageError(message.removeprefix(f"model alias {text}: "), hint=found[0].hint if found else known)
     if ":" in text and node.model is not None:
-        choice = replace(choice, max_output_tokens=node.model.max_output_tokens)
-    return choice
+        chosen = replace(chosen, max_output_tokens=node.model.max_output_tokens)
+    return chosen

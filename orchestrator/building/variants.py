@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.building import built, finished
-from orchestrator.building.models import Models
-from orchestrator.errors import Diagnostic, UsageError
-from orchestrator.graph import Graph, ModelChoice, StepNode
+from orchestrator.building.choices import choice
+from orchestrator.errors import UsageError
+from orchestrator.graph import Graph, StepNode
 from orchestrator.loading import Loaded
 from orchestrator.project import Project
 from orchestrator.settings import Settings
-from orchestrator.spec import ModelSpec, StepSpec
+from orchestrator.spec import StepSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,7 @@ def varied(project: Project, settings: Settings, loaded: Loaded, step: str, vari
     graph = finished(*built(project, settings, changed), require_model=not variation.model or named)
     node = _named(graph.steps[step], variation)
     if variation.model is not None and not named:
-        model = _model(settings, loaded, step, variation.model)
-        limit = node.model.max_output_tokens if node.model is not None else model.max_output_tokens
-        node = replace(node, model=replace(model, max_output_tokens=limit))
+        node = replace(node, model=choice(graph, settings, node, variation.model))
     return replace(graph, steps={**graph.steps, step: node})
 
 
@@ -97,16 +95,3 @@ def _named(node: StepNode, variation: Variation) -> StepNode:
     if name is None or node.template is None:
         return node
     return replace(node, template=replace(node.template, name=name))
-
-
-def _model(settings: Settings, loaded: Loaded, step: str, text: str) -> ModelChoice:
-    """A model named outright. The effort of the step's alias does not go over: it is another model's."""
-    assert loaded.spec is not None
-    found: list[Diagnostic] = []
-    spec = loaded.spec.model_copy(update={"models": {text: ModelSpec(use=text)}})
-    models = Models.of(spec, settings, loaded.places, found.append)
-    choice = models.choose(step, spec.steps[step].model_copy(update={"model": text}))
-    if choice is None:
-        message = found[0].message if found else f"{text} is not a model"
-        raise UsageError(message.removeprefix(f"model alias {text}: "), hint=found[0].hint if found else None)
-    return choice
