@@ -243,9 +243,6 @@ async def unpin(services: Services, graph: Graph, run: RunRow, name: str, fields
 
 
 def _step(graph: Graph, name: str) -> StepNode:
-    step = graph.steps.get(name)
-    if step is None and name in graph.inputs:
+    if name in graph.inputs:
         raise UsageError(f"{name} is an input: nothing but an edit changes it", hint="pins are for steps")
-    if step is None:
-        raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
-    return step
+    return known_step(graph, name)

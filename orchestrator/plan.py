@@ -23,6 +23,7 @@ from orchestrator.graph import Graph, ModelChoice, Read, StepNode, downstream
 from orchestrator.ids import sha256, synthetic_thread_id
 from orchestrator.inputs import check_inputs
 from orchestrator.moves import prompt_item
+from orchestrator.preconditions import known_step
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.tokens import estimate, of_bytes
 from orchestrator.spec import ConversationSpec, Sensitivity
@@ -350,9 +351,7 @@ async def render_step(
 ) -> Rendered:
     """The request that `name`, or one item of it, would start with now. Raises UsageError where a read does not exist
     yet."""
-    step = graph.steps.get(name)
-    if step is None:
-        raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
+    step = known_step(graph, name)
     if step.kind == "python" and step.asks:
         hint = f"after a run: orch why RUN/{name} --text shows what it sent"
         raise UsageError(
