@@ -15,7 +15,12 @@ def main() -> None:
         from orchestrator.cli.app import run
 
         code = run(sys.argv[1:])
-    except KeyboardInterrupt:  # before or after the command itself, which answers it better
+    except BaseException as error:
+        from orchestrator.cli.interruption import is_interruption
+
+        if not is_interruption(error):
+            raise
+        # Before or after the command itself, which answers it better.
         sys.stderr.write("interrupted\n")
         code = 130
     sys.exit(code)

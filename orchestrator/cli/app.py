@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import click
 
+from orchestrator.cli.interruption import is_interruption
 from orchestrator.cli.options import State, shared_options, state_of
 from orchestrator.cli.report import only_documents, report_bug, report_error
 from orchestrator.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, OrchError, UsageError
@@ -184,15 +185,22 @@ def _invoke(arguments: Sequence[str], state: State) -> int:
         return UsageError.exit_code
     except click.ClickException as error:
         return report_error(_usage(error), state)
-    except (click.Abort, KeyboardInterrupt):
+    except click.Abort:
         return _interrupted(state)
-    except OrchError as error:
+    except (Exception, KeyboardInterrupt) as error:
+        return _failed(error, state)
+
+
+def _failed(error: Exception | KeyboardInterrupt, state: State) -> int:
+    """Answer what ended a command. Raises an OSError again: it may be the output itself that is broken."""
+    if is_interruption(error):
+        return _interrupted(state)
+    if isinstance(error, OrchError):
         return report_error(error, state)
-    except OSError:
-        raise
-    except Exception as error:
-        report_bug(error, state)
-        return EXIT_BUG
+    if isinstance(error, OSError):
+        raise error
+    report_bug(error, state)
+    return EXIT_BUG
 
 
 def _usage(error: click.ClickException) -> UsageError:

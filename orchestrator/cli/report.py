@@ -177,7 +177,7 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
     show(out, ", ".join(plural(n, word) for n, word in ((errors, "error"), (warnings, "warning")) if n))
 
 
-def report_bug(error: Exception, state: State) -> None:
+def report_bug(error: BaseException, state: State) -> None:
     """Anything unexpected is our fault: say so, and give the traceback that a bug report needs."""
     document = {"code": "bug", "message": f"{type(error).__name__}: {error}"}
     if state.json:
