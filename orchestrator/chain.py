@@ -233,6 +233,7 @@ class Chain:
     ask: str = ""
     skipped: int = 0
     _first_text: float | None = field(default=None, init=False)  # seconds from the call to its first word
+    _lost: bool = field(default=False, init=False)  # a try before this one may have been billed
     before: tuple[CallRow, ...] = ()
     fallbacks: tuple[Candidate, ...] = ()
     barred: tuple[str, ...] = ()
@@ -303,6 +304,11 @@ class Chain:
             self._event("call.sent", seq=sent.seq, source=sent.source, rung=rung, estimate_tokens=sent.estimate_tokens)
             timer.start()
 
+        async def again() -> None:
+            await self.recorder.again(sent)
+            self._lost = bool(sent.reserve_usd)
+
+        self._lost = False
         try:
             reply = await respond(
                 Kept(self.provider) if request.background else self.provider,
@@ -313,7 +319,7 @@ class Chain:
                 patience=PATIENCE if self.fallbacks else math.inf,
                 admission=self._admission(sent, request),
                 begin=begin,
-                again=lambda: self.recorder.again(sent),
+                again=again,
             )
         except BudgetExceeded as exceeded:
             if timer.started is None:  # it has not come to be sent; later, a further try may not be
@@ -470,7 +476,7 @@ class Chain:
         usage = None if may_be_billed(failure) else Usage()
         done = DoneCall(
             sent.id, None, "failed", "error", reason=failure.kind, usage=usage, seconds=seconds,
-            cost_usd=Decimal(0) if usage else None, first_text_seconds=self._first_text,
+            cost_usd=Decimal(0) if usage else None, lost=self._lost, first_text_seconds=self._first_text,
         )  # fmt: skip
         if failure.kind == "too_long" and sent.rung != "compact" and self._can_be_short(Send(sent.source, sent.items)):
             await self._rebuild(done)
@@ -499,6 +505,7 @@ class Chain:
             items=reply.items,
             usage=usage,
             cost_usd=cost,
+            lost=self._lost,
             tries=reply.tries,
             seconds=seconds,
             first_text_seconds=self._first_text,

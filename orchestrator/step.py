@@ -503,7 +503,7 @@ async def _commit(
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "cost_usd": str(sum(c for c in costs if c is not None)) if any(c is not None for c in costs) else None,
-        "cost_partial": None in costs,
+        "cost_partial": None in costs or any(c.lost for c in calls),
         "seconds": round(sum(c.seconds for c in calls), 3),
     }
     commit = Commit(

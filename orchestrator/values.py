@@ -511,6 +511,7 @@ class DoneCall:
     next call redoes them from the same parent. `tool_calls` are what must be answered next, `follow` the items the next
     call will carry (a re-ask's feedback): both are recorded, so that a resumed attempt goes on without asking again.
     `first_text_seconds` is how long it took to the answer's first words, where it had any.
+    `lost`: a try before the last may have been billed too; `cost_usd` is then not all that the call has cost.
     `answer` is the accepted value's canonical bytes where the step asks on: a Python step gets it back on resume (S11).
     """
 
@@ -526,6 +527,7 @@ class DoneCall:
     usage: Usage | None = None
     usage_estimated: bool = False
     cost_usd: Decimal | None = None
+    lost: bool = False
     tries: int = 1
     seconds: float = 0.0
     first_text_seconds: float | None = None

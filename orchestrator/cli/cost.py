@@ -95,7 +95,7 @@ def _print_bills(by: str, run: RunRow | None, bills: tuple[Bill, ...], total: di
         cached = f" ({tokens(used.cached_tokens)} cached)" if used.cached_tokens else ""
         size = f"{tokens(used.input_tokens)}→{tokens(used.output_tokens)}{cached}"
         line = f"  {excerpt(bill.key, 40):<{width}}  {plural(bill.calls, 'call'):<9}  {size:<26}  "
-        show(out, Text(f"{line}{money(bill.cost_usd, partial=bill.unknown > 0)}"))
+        show(out, Text(f"{line}{money(bill.cost_usd, partial=bill.unknown > 0 or bill.lost_usd > 0)}"))
     for key, why in (
         ("lost_usd", "more is counted against the caps for tries that failed and may have been billed"),
         ("held_usd", "is held for calls that have not been answered"),

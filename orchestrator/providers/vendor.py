@@ -257,6 +257,7 @@ class VendorProvider(ABC):
             "model": "check the model's name: ORCH_MODEL, or `models` in the pipeline",
             "quota": "the account is out of credit: add some at the provider, then `orch resume`",
             "too_long": "the context is over the model's window: read fewer artifacts or fields, or use another model",
+            "unanswered_call": "the conversation is not what the server expects: `orch resume` begins the step anew",
             "refused": "the provider's policy refused this request; change the task or the model",
             "connection": f"check the network and that {self._host} is up, then `orch resume`",
             "overloaded": "the provider is in trouble; try again later with `orch resume`",

@@ -219,6 +219,7 @@ def _done(row: t.Call, bodies: Mapping[str, bytes]) -> DoneCall:
         usage=_usage(row),
         usage_estimated=bool(row.usage_estimated),
         cost_usd=row.cost_usd,
+        lost=bool(row.lost_usd),
         tries=row.tries,
         seconds=row.seconds,
         first_text_seconds=row.first_text_seconds,

@@ -76,7 +76,8 @@ def _blocks(reading: Reading, thread_ids: Collection[str]) -> Mapping[str, Seque
 
 def _calls(reading: Reading, attempt_ids: Collection[str]) -> Mapping[str, Sequence[Any]]:
     key = t.Call.attempt_id
-    columns = (key, t.Call.source, t.Call.input_tokens, t.Call.cached_tokens, t.Call.output_tokens, t.Call.cost_usd)
+    counted = (t.Call.input_tokens, t.Call.cached_tokens, t.Call.output_tokens)
+    columns = (key, t.Call.source, *counted, t.Call.cost_usd, t.Call.lost_usd)
     return _grouped(_rows(reading, attempt_ids, t.Call, key, *columns))
 
 
@@ -88,14 +89,14 @@ def _grouped(rows: Iterable[Sequence[_Row]]) -> Mapping[Any, Sequence[Sequence[_
 
 
 def _sums(calls: Sequence[Any]) -> dict[str, Any]:
-    costs = [cost for *_, cost in calls]
+    costs = [cost for *_, cost, _ in calls]
     known = [cost for cost in costs if cost is not None]
     return {
         "calls": len(calls),
         "reasks": sum(source == "REASK" for source, *_ in calls),
-        "usage": sum((Usage(i or 0, cached or 0, 0, out or 0) for _, i, cached, out, _ in calls), Usage()),
+        "usage": sum((Usage(i or 0, cached or 0, 0, out or 0) for _, i, cached, out, _, _ in calls), Usage()),
         "cost_usd": sum(known, Decimal(0)) if known or not costs else None,
-        "cost_partial": None in costs,
+        "cost_partial": None in costs or any(lost for *_, lost in calls),
     }
 
 

@@ -47,7 +47,8 @@ _TIMES = Sql(
 )
 _CALLS = Sql(
     "SELECT t.step_id, COUNT(*), SUM(CASE WHEN c.source = 'REASK' THEN 1 ELSE 0 END),"
-    " SUM(CASE WHEN c.cost_usd IS NULL THEN 1 ELSE 0 END), SUM(c.cost_usd), SUM(c.input_tokens), SUM(c.cached_tokens),"
+    " SUM(CASE WHEN c.cost_usd IS NULL OR c.lost_usd > 0 THEN 1 ELSE 0 END),"
+    " SUM(c.cost_usd), SUM(c.input_tokens), SUM(c.cached_tokens),"
     " SUM(c.cache_write_tokens), SUM(c.output_tokens), SUM(c.reasoning_tokens)"
     " FROM step s JOIN attempt t ON t.step_id = s.id JOIN thread h ON h.attempt_id = t.id"
     " JOIN call c ON c.thread_id = h.id"
@@ -129,7 +130,8 @@ def _step_row(row: Row, sums: _Sums) -> StepRow:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What a step has cost so far, over all its attempts, failed ones too. `unpriced` counts calls of unknown cost."""
+    """What a step has cost so far, over all its attempts, failed ones too. `unpriced` counts calls of which not all
+    of the cost is known: they have no price, or a try before the last may have been billed."""
 
     calls: int = 0
     reasks: int = 0

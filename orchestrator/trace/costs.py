@@ -47,7 +47,7 @@ def cost_document(by: str, run: RunRow | None, bills: Sequence[Billed]) -> dict[
         "total": {
             "calls": sum(bill.calls for bill in bills),
             "cost_usd": usd(sum(known, Decimal(0))) if known else None,
-            "cost_partial": any(bill.unknown for bill in bills),
+            "cost_partial": any(bill.unknown or bill.lost_usd for bill in bills),
             "charged_usd": usd(sum((bill.charged_usd for bill in bills), Decimal(0))),
             "lost_usd": usd(sum((bill.lost_usd for bill in bills), Decimal(0))),
             "held_usd": usd(sum((bill.held_usd for bill in bills), Decimal(0))),
@@ -60,7 +60,7 @@ def _numbers(bill: Billed) -> dict[str, Any]:
     return {
         "calls": bill.calls,
         "cost_usd": usd(bill.cost_usd),
-        "cost_partial": bill.unknown > 0,
+        "cost_partial": bill.unknown > 0 or bill.lost_usd > 0,
         "charged_usd": usd(bill.charged_usd),
         "lost_usd": usd(bill.lost_usd),
         "held_usd": usd(bill.held_usd),
