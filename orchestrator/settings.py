@@ -469,13 +469,15 @@ def _split(url: str) -> SplitResult | None:
 
 
 def _url_secrets(url: str) -> Iterator[str]:
-    """What a URL keeps secret: its password, its user where there is none (a token), and what its query calls a key."""
-    match = re.match(r"[^:/?#]+://(?:([^/?#]*)@)?[^?#]*\??([^#]*)", url)
+    """What a URL keeps secret: its password, and what its query calls a key. On the web a user without a password is a
+    token; a database's is the name of a role, often `postgres`, and texts would be unreadable without that word."""
+    match = re.match(r"(https?)?[^:/?#]*://(?:([^/?#]*)@)?[^?#]*\??([^#]*)", url)
     if match is None:
         return
-    user, _, password = (match[1] or "").partition(":")
-    named = [part.partition("=") for part in match[2].split("&")]
-    for value in (password or user, *(value for name, _, value in named if _SECRET_NAME.search(name))):
+    user, _, password = (match[2] or "").partition(":")
+    named = [part.partition("=") for part in match[3].split("&")]
+    token = user if match[1] else ""
+    for value in (password or token, *(value for name, _, value in named if _SECRET_NAME.search(name))):
         yield from {value, unquote(value), quote(unquote(value), safe="")}
 
 

@@ -252,6 +252,11 @@ def test_S29_what_a_url_keeps_secret(folder: Folder, url: str, secrets: set[str]
     assert set(folder.load().secret_values()) == secrets
 
 
+def test_S29_a_database_keeps_its_password_secret_and_not_the_name_of_its_role(folder: Folder) -> None:
+    assert folder.load(ORCH_DB="postgresql://postgres@h/postgres").secret_values() == ()
+    assert folder.load(ORCH_DB="postgresql://postgres:hunter22@h/postgres").secret_values() == ("hunter22",)
+
+
 def test_short_values_are_not_scrubbed(folder: Folder) -> None:
     assert folder.load(OPENAI_API_KEY="none").secret_values() == ()
 
