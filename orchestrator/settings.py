@@ -115,7 +115,7 @@ class Settings:
             names.update({server.token_env} if server.token_env else ())
         values = {self.env.get(name, "") for name in names}
         for url in (self.db, *(spec.base_url or "" for spec in self.providers.values())):
-            values.update(_url_secrets(url))
+            values.update(url_secrets(url))
         return tuple(sorted((v for v in values if len(v) >= _SHORTEST_SECRET), key=lambda v: (-len(v), v)))
 
     def table(self) -> tuple[tuple[str, Setting], ...]:
@@ -468,7 +468,7 @@ def _split(url: str) -> SplitResult | None:
     return parts
 
 
-def _url_secrets(url: str) -> Iterator[str]:
+def url_secrets(url: str) -> Iterator[str]:
     """What a URL keeps secret: its password, and what its query calls a key. On the web a user without a password is a
     token; a database's is the name of a role, often `postgres`, and texts would be unreadable without that word."""
     match = re.match(r"(https?)?[^:/?#]*://(?:([^/?#]*)@)?[^?#]*\??([^#]*)", url)

@@ -85,9 +85,11 @@ def _enter(context: click.Context, parameter: click.Parameter, value: str | None
 
 def _database(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     if value is not None:
+        from orchestrator.settings import url_secrets
+
         state = state_of(context)
         state.db = value
-        if value.startswith("sqlite"):  # a server's URL may hold a password, which no hint may repeat
+        if not any(url_secrets(value)):  # a server's URL may hold a password, which no hint may repeat
             state.prefix += f" --db {shlex.quote(value)}"
 
 

@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 import pytest
 
+from orchestrator.cli.app import root
 from orchestrator.cli.edit import with_values
 from orchestrator.cli.inputs import read_inputs, read_object
+from orchestrator.cli.options import State
 from orchestrator.cli.refs import StepRef, is_run, run_ref, step_ref
 from orchestrator.contracts import Contract
 from orchestrator.errors import OrchError, Place, UsageError
@@ -222,3 +224,18 @@ def test_a_path_that_leads_nowhere_names_the_nearest(assignment: str, hint: str)
 def test_a_text_has_no_values_to_set() -> None:
     with pytest.raises(OrchError, match="text"):
         with_values(contract("text"), "abc", ["a=1"])
+
+
+@pytest.mark.parametrize(
+    ("url", "printed"),
+    [
+        ("sqlite:///other.db", "orch --db sqlite:///other.db show 1"),
+        ("postgresql://ana@h/work", "orch --db postgresql://ana@h/work show 1"),
+        ("postgresql://ana:hunter22@h/work", "orch show 1"),  # no hint repeats a password
+        ("postgresql://h/work?password=hunter22", "orch show 1"),
+    ],
+)
+def test_printed_commands_name_the_database_they_are_for(url: str, printed: str) -> None:
+    state = State()
+    root().make_context("orch", ["--db", url, "show"], obj=state)
+    assert state.command("show 1") == printed
