@@ -6,63 +6,37 @@ wrong, the same going on after a kill. Below it every call of a thread brings th
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator import engine
-from orchestrator.engine import RunOptions
-from orchestrator.graph import build_graph
 from orchestrator.ids import is_synthetic
-from orchestrator.project import find_project
-from orchestrator.settings import load_settings
+from tests.contract.vendors import ANTHROPIC
 from tests.strict_messages import MessagesServer, form_of
 from tests.strict_server import Fault, Seen
 from tests.walk.harness import Seen as Run
-from tests.walk.harness import look
+from tests.walk.over_http import CALL, GOOD, PIPELINE, at, buying, run_here, seen_here, shop, shopper, started, typed
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "discovery"
 ANSWERS = {path.stem: json.loads(path.read_text("utf-8")) for path in (EXAMPLE / "sample_answers").glob("*.json")}
 MODEL = "claude-sonnet-5-5"
-KEY = "sk-ant-CANARY-key-0123456789"
+KEY = ANTHROPIC.key
+CAPPED = PIPELINE.replace('"${env:ORCH_MODEL}"', '"${env:ORCH_MODEL}", max_output_tokens: 100')
 
 
-def environment(folder: Path, server: MessagesServer, model: str = f"anthropic:{MODEL}") -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("ORCH_", "OPENAI_", "ANTHROPIC_"))}
-    vendor = {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": KEY, "ORCH_MODEL": model}
-    return {**own, **vendor, "ORCH_TRUST": "1", "XDG_CONFIG_HOME": str(folder / "config")}
+def environment(server: MessagesServer) -> dict[str, str]:
+    return at(server, ANTHROPIC, MODEL)
 
 
-def started(folder: Path, server: MessagesServer, *arguments: str) -> subprocess.Popen[str]:
-    """A command, as a user types it in the project's folder."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", *arguments],
-        cwd=folder,
-        env={**environment(folder, server), "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def typed(folder: Path, server: MessagesServer, *arguments: str) -> tuple[int, str, str]:
-    process = started(folder, server, *arguments)
-    out, err = process.communicate(timeout=240)
-    assert "Traceback" not in err
-    return process.returncode, out, err
+def capped(folder: Path, config: str = "") -> Path:
+    return shop(folder, CAPPED, config)
 
 
 # --- the example ------------------------------------------------------------------------------------------------------
@@ -101,25 +75,7 @@ def copied(tmp_path: Path) -> Path:
 def of_the_scripted(folder: Path) -> dict[str, bytes]:
     """The artifacts of the example from the same answers without any vendor."""
     brief = json.loads((EXAMPLE / "briefs" / "clinic.json").read_text(encoding="utf-8"))
-    return run_here(folder, {"ORCH_MODEL": "scripted:sample_answers"}, brief).bodies()
-
-
-def run_here(folder: Path, env: Mapping[str, str], inputs: Mapping[str, Any] | None) -> Run:
-    """One run in this process, or with `inputs` None the newest run as it is."""
-
-    async def go() -> Run:
-        project = find_project(folder)
-        settings = load_settings(project, {**env, "HOME": str(folder)})
-        graph = build_graph(project, settings, project.pipeline(None), require_model=True)
-        async with engine.open_services(project, settings, db=f"sqlite:///{folder}/.orch/orch.db") as services:
-            if inputs is None:
-                row = await services.store.run("last")
-            else:
-                approving = replace(services, approver="--yes")
-                row = await engine.start_run(approving, graph, RunOptions(inputs=inputs))
-            return await look(services, graph, row.id)
-
-    return asyncio.run(go())
+    return run_here(folder, {"ORCH_MODEL": "scripted:sample_answers"}, brief, approver="--yes").bodies()
 
 
 @pytest.mark.slow
@@ -127,14 +83,16 @@ def test_the_example_over_the_messages_api_gives_the_same_artifacts(tmp_path: Pa
     """R007, R012 and A23 on this vendor: each thread alone in its requests, and every token on the bill, once."""
     project = copied(tmp_path)
     with MessagesServer(example_answer, key=KEY) as server:
-        code, out, err = typed(project, server, "run", "discovery", "--input", "briefs/clinic.json", "--json", "--yes")
+        code, out, err = typed(
+            project, environment(server), "run", "discovery", "--input", "briefs/clinic.json", "--json", "--yes"
+        )
         assert code == 0, err
-        shown = typed(project, server, "why", "last/tech-stack")[1]
+        shown = typed(project, environment(server), "why", "last/tech-stack")[1]
     run = json.loads(out)["run"]
     assert [seen.status for seen in server.seen] == [200] * 11
     usual = dict.fromkeys(ANSWERS, 1) | {"tech-stack": 2, "cost-estimate": 2}
     assert Counter(map(step_of, server.seen)) == Counter(usual)
-    seen = run_here(project, environment(project, server), None)
+    seen = seen_here(project, environment(server))
     wanted = of_the_scripted(copied(tmp_path / "other"))
     assert seen.bodies().keys() == wanted.keys()
     for step, body in wanted.items():
@@ -192,64 +150,10 @@ def check_trace(seen: Run, shown: str) -> None:
 
 # --- one step at a time -----------------------------------------------------------------------------------------------
 
-PIPELINE = """
-version: 1
-pipeline: shop
-inputs:
-  idea: {type: text, about: "What the customer wants."}
-models:
-  default: {use: "${env:ORCH_MODEL}", max_output_tokens: 100}
-artifacts:
-  note: {about: "A working note.", not_for: none, schema: text}
-  price: {about: "What it costs.", not_for: none, schema: {
-    type: object, properties: {cost: {type: integer, minimum: 1}}, required: [cost], additionalProperties: false}}
-steps:
-  buy: {reads: [idea], produces: price, tools: ["work.py:order"], prompt: "Order it."}
-  report: {reads: [buy], produces: note, prompt: "Report."}
-outputs: [report]
-"""
-WORK = """
-from orchestrator import tool
-
-
-@tool(idempotent=True)
-def order(part: str) -> str:
-    \"\"\"Order a part.\"\"\"
-    return part + " is ordered"
-"""
-CALL = {"reasoning": "A door, then.", "tool_calls": [{"name": "order", "arguments": {"part": "door"}}]}
-GOOD = {"json": {"cost": 24}}
-
-
-def shop(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "orchestrator.toml").write_text('user = "ana"\n', encoding="utf-8")
-    (folder / "shop.yaml").write_text(PIPELINE, encoding="utf-8")
-    (folder / "work.py").write_text(WORK, encoding="utf-8")
-    return folder
-
-
-def buys(*replies: dict[str, Any]) -> Callable[[Seen], dict[str, Any]]:
-    """Written replies for the first step, by the requests that it has made; the second says "done"."""
-    given: list[None] = []
-
-    def answer(seen: Seen) -> dict[str, Any]:
-        if form_of(seen) is None:
-            return {"text": "done"}
-        given.append(None)
-        return replies[len(given) - 1]
-
-    return answer
-
-
-def by_turn(*replies: dict[str, Any]) -> Callable[[Seen], dict[str, Any]]:
-    """Written replies for the first step, by what its thread holds: the same request gets the same reply."""
-    return lambda seen: replies[seen.turn] if form_of(seen) else {"text": "done"}
-
 
 def shopping(folder: Path, *replies: dict[str, Any]) -> tuple[Run, MessagesServer]:
-    with MessagesServer(buys(*replies)) as server:
-        return run_here(shop(folder), environment(folder, server), {"idea": "a house"}), server
+    with MessagesServer(buying(*replies)) as server:
+        return run_here(capped(folder), environment(server), {"idea": "a house"}), server
 
 
 def outcomes(run: Run) -> list[tuple[str, str]]:
@@ -330,7 +234,7 @@ class Counting(MessagesServer):
     """Says when it is asked that a text has so many times more tokens than anybody would think."""
 
     def __init__(self, times: int) -> None:
-        super().__init__(by_turn(CALL, GOOD))
+        super().__init__(shopper)
         self.times = times
         self.counts: list[int] = []
 
@@ -351,11 +255,9 @@ class Counting(MessagesServer):
 def test_R028_R030_near_the_window_the_vendor_is_asked_before_anything_is_paid(
     tmp_path: Path, context: int, times: int, asked: int, fits: bool
 ) -> None:
-    folder = shop(tmp_path)
-    table = f"input = 1\noutput = 1\ncontext = {context}\n"
-    (folder / "orchestrator.toml").write_text(f'[prices."{MODEL}"]\n{table}', encoding="utf-8")
+    folder = capped(tmp_path, f'[prices."{MODEL}"]\ninput = 1\noutput = 1\ncontext = {context}\n')
     with Counting(times) as server:
-        run = run_here(folder, environment(folder, server), {"idea": "a house"})
+        run = run_here(folder, environment(server), {"idea": "a house"})
     assert (run.status == "succeeded") is fits
     assert len(server.counts) == asked
     if not fits:
@@ -373,7 +275,7 @@ def test_R028_R030_near_the_window_the_vendor_is_asked_before_anything_is_paid(
 
 def struck(folder: Path, server: MessagesServer, sign: signal.Signals) -> int:
     """A run that gets a signal while a reply stands still half said; its exit code."""
-    process = started(folder, server, "run", "--set", "idea=a house", "--yes")
+    process = started(folder, environment(server), "run", "--set", "idea=a house", "--yes")
     assert server.stalling.wait(60)
     process.send_signal(sign)
     process.communicate(timeout=60)
@@ -382,18 +284,18 @@ def struck(folder: Path, server: MessagesServer, sign: signal.Signals) -> int:
 
 @pytest.mark.slow
 def test_A24_a_run_that_is_stopped_in_mid_stream_keeps_no_half_artifact_and_its_cost_is_flagged(tmp_path: Path) -> None:
-    folder = shop(tmp_path)
-    with MessagesServer(by_turn(GOOD)) as server:
+    folder = capped(tmp_path)
+    with MessagesServer(buying(GOOD, GOOD)) as server:
         server.faults = [Fault(stalled=4, stall_seconds=60)]
         assert struck(folder, server, signal.SIGINT) == 130
         assert server.seen[0].disconnected.wait(10), "the connection is closed"
-        document = json.loads(typed(folder, server, "show", "last", "--json")[1])["run"]
+        document = json.loads(typed(folder, environment(server), "show", "last", "--json")[1])["run"]
         assert document["status"] == "paused"
-        assert run_here(folder, environment(folder, server), None).artifacts.keys() == {"idea"}
+        assert seen_here(folder, environment(server)).artifacts.keys() == {"idea"}
         [step] = [step for step in document["steps"] if step["name"] == "buy"]
         assert (step["version"], step["calls"]) == (None, 1)
         assert document["cost_partial"] is True
-        assert typed(folder, server, "resume")[0] == 0
-        run = run_here(folder, environment(folder, server), None)
+        assert typed(folder, environment(server), "resume")[0] == 0
+        run = seen_here(folder, environment(server))
     assert run.value("buy") == {"cost": 24}
     assert server.seen[0].raw == server.seen[1].raw

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from orchestrator import engine
 from orchestrator.engine import RunOptions
-from orchestrator.graph import build_graph
-from orchestrator.project import find_project
-from orchestrator.settings import load_settings
-from tests.strict_messages import MessagesServer
+from tests.contract.vendors import ANTHROPIC, OPENAI, Vendor
 from tests.strict_server import Fault, StrictServer
 from tests.walk.harness import Seen, check_no_gap, look
+from tests.walk.over_http import at, opened
 
 PIPELINE = """
 version: 1
@@ -38,15 +35,15 @@ WORDS = "a note of some length, in several words"
 
 
 @pytest.mark.parametrize("events", [0, 4], ids=["before the first word", "half said"])
-@pytest.mark.parametrize("vendor", ["openai", "anthropic"])
-def test_A24_a_cancelled_call_leaves_nothing_half_done_and_is_charged(tmp_path: Path, vendor: str, events: int) -> None:
+@pytest.mark.parametrize("vendor", [OPENAI, ANTHROPIC], ids=lambda vendor: vendor.name)
+def test_A24_a_cancelled_call_leaves_nothing_half_done_and_is_charged(
+    tmp_path: Path, vendor: Vendor, events: int
+) -> None:
     """What the cancelled call may have cost stays held against the cap; the step then ends as if nothing had been."""
-    kind: type[StrictServer] = {"openai": StrictServer, "anthropic": MessagesServer}[vendor]
-    with kind(lambda seen: {"text": WORDS}) as server:
+    with vendor.stand_in(lambda seen: {"text": WORDS}) as server:
         (tmp_path / "note.yaml").write_text(PIPELINE)
         prices = '[prices."m-*"]\ninput = 1\noutput = 2\n'
-        url = f'[providers.{vendor}]\nbase_url = "{server.base_url}"\n'
-        (tmp_path / "orchestrator.toml").write_text('user = "ana"\n' + url + prices)
+        (tmp_path / "orchestrator.toml").write_text('user = "ana"\n' + prices)
         server.faults = [Fault(stalled=events, stall_seconds=60)]
         cancelled, resumed = asyncio.run(_cancelled_and_resumed(tmp_path, vendor, server))
         assert server.seen[0].disconnected.wait(10), "the connection is closed"
@@ -62,12 +59,8 @@ def test_A24_a_cancelled_call_leaves_nothing_half_done_and_is_charged(tmp_path: 
     check_no_gap(resumed)
 
 
-async def _cancelled_and_resumed(folder: Path, vendor: str, server: StrictServer) -> tuple[Seen, Seen]:
-    project = find_project(folder)
-    env: dict[str, Any] = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k", "HOME": str(folder)}
-    settings = load_settings(project, env | {"ORCH_MODEL": f"{vendor}:m-1"})
-    graph = build_graph(project, settings, project.pipeline(None), require_model=True)
-    async with engine.open_services(project, settings) as services:
+async def _cancelled_and_resumed(folder: Path, vendor: Vendor, server: StrictServer) -> tuple[Seen, Seen]:
+    async with opened(folder, at(server, vendor, "m-1")) as (services, graph):
         task = asyncio.create_task(engine.start_run(services, graph, RunOptions(inputs={"idea": "a shop"})))
         assert await asyncio.to_thread(server.stalling.wait, 30)
         task.cancel()

@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from orchestrator import engine
-from orchestrator.engine import RunOptions
 from orchestrator.errors import StoreError
 from orchestrator.graph import build_graph
 from orchestrator.plan import plan_new
@@ -30,7 +28,8 @@ from tests.strict_chat import ChatServer
 from tests.strict_messages import MessagesServer
 from tests.strict_server import Fault, Seen, StrictServer
 from tests.walk.harness import Seen as Run
-from tests.walk.harness import StopAfter, look
+from tests.walk.harness import StopAfter
+from tests.walk.over_http import CALL, GOOD, opened, resume_here, run_here, shop, table
 
 PIPELINE = """
 version: 1
@@ -50,20 +49,7 @@ steps:
   report: {reads: [buy], produces: note, prompt: "Report."}
 outputs: [report]
 """
-WORK = """
-from orchestrator import tool
-
-@tool(idempotent=True)
-def order(part: str) -> str:
-    \"\"\"Order a part.\"\"\"
-    return part + " is ordered"
-"""
-CALL = {
-    "reasoning": "CANARY-thought",
-    "text": "I order.",
-    "tool_calls": [{"name": "order", "arguments": {"part": "a"}}],
-}
-GOOD = {"json": {"cost": 24}}
+SAYS = {**CALL, "reasoning": "CANARY-thought", "text": "I order."}
 NO_MONEY = Fault(status=429, body={"error": {"code": "insufficient_quota", "type": "billing_error", "message": "Pay."}})
 BUSY = Fault(status=429, body="busy", headers={"retry-after": "60"})
 KINDS: dict[str, tuple[str, type[StrictServer]]] = {
@@ -88,48 +74,26 @@ class Shop:
     pipeline: str = PIPELINE
 
     def write(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         tables = [
-            f'[providers.{name}]\nkind = "{KINDS[name][0]}"\nbase_url = "{server.base_url}"\n'
-            f'may_see = "{self.may_see.get(name, "internal")}"\n'
+            table(name, KINDS[name][0], server, f'may_see = "{self.may_see.get(name, "internal")}"\n')
             for name, server in self.servers.items()
         ]
-        (self.folder / "orchestrator.toml").write_text("".join(tables), encoding="utf-8")
-        text = self.pipeline.replace("SENSITIVITY", self.sensitivity)
-        (self.folder / "shop.yaml").write_text(text, encoding="utf-8")
-        (self.folder / "work.py").write_text(WORK, encoding="utf-8")
-
-    async def _with(self, work: Callable[..., Any], observer: Callable[[str], None] | None) -> Any:
-        project = find_project(self.folder)
-        settings = load_settings(project, {"HOME": str(self.folder)})
-        graph = build_graph(project, settings, project.pipeline(None), require_model=True)
-        database = f"sqlite:///{self.folder}/.orch/orch.db"
-        async with engine.open_services(
-            project, settings, db=database, listener=self.told.append, observer=observer
-        ) as services:
-            return await work(services, graph)
+        shop(self.folder, self.pipeline.replace("SENSITIVITY", self.sensitivity), "".join(tables))
 
     def run(self, observer: Callable[[str], None] | None = None) -> Run:
-        async def go(services: Any, graph: Any) -> Run:
-            row = await engine.start_run(services, graph, RunOptions(inputs={"idea": "a house"}))
-            return await look(services, graph, row.id)
-
         self.write()
-        return asyncio.run(self._with(go, observer))  # type: ignore[no-any-return]
+        return run_here(self.folder, {}, {"idea": "a house"}, listener=self.told.append, observer=observer)
 
     def resume(self) -> Run:
-        async def go(services: Any, graph: Any) -> Run:
-            row = await engine.resume_run(services, graph, await services.store.run("last"), take_over=True)
-            return await look(services, graph, row.id)
-
-        return asyncio.run(self._with(go, None))  # type: ignore[no-any-return]
+        return resume_here(self.folder, {}, listener=self.told.append)
 
     def plan(self) -> Any:
-        async def go(services: Any, graph: Any) -> Any:
-            return await plan_new(services, graph, {"idea": "a house"})
+        async def go() -> Any:
+            async with opened(self.folder, {}) as (services, graph):
+                return await plan_new(services, graph, {"idea": "a house"})
 
         self.write()
-        return asyncio.run(self._with(go, None))
+        return asyncio.run(go())
 
     def asked(self, name: str) -> list[Seen]:
         return self.servers[name].seen
@@ -141,8 +105,8 @@ class Shop:
 Make = Callable[..., Shop]
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Make]:
+@pytest.fixture(name="shop")
+def made(tmp_path: Path) -> Iterator[Make]:
     """Makes a shop whose servers give these replies, one a request that is not a fault."""
     with ExitStack() as stack:
 
@@ -168,7 +132,7 @@ def author(run: Run, step: str) -> str:
 def test_a_switch_in_mid_step_brings_the_whole_thread_in_plain_words_and_says_so(shop: Make) -> None:
     """A tool was called at one vendor; its result goes to another, with all that led to it and no thought of the first.
     What comes then goes on there: a re-ask, and the cap of that model."""
-    it = shop([CALL], [{"json": {"cost": 0}}, GOOD, {"text": "done"}])
+    it = shop([SAYS], [{"json": {"cost": 0}}, GOOD, {"text": "done"}])
     it.servers["one"].faults = [None, BUSY]
     run = it.run()
     assert run.status == "succeeded"
@@ -185,9 +149,9 @@ def test_a_switch_in_mid_step_brings_the_whole_thread_in_plain_words_and_says_so
     turns = first.effective
     assert [turn["role"] for turn in turns] == ["user", "assistant", "user"]
     text, use = turns[1]["content"]
-    assert (text["text"], use["name"], use["input"]) == ("I order.", "order", {"part": "a"})
+    assert (text["text"], use["name"], use["input"]) == ("I order.", "order", {"part": "door"})
     assert turns[2]["content"][0]["tool_use_id"] == use["id"]
-    assert turns[2]["content"][0]["content"] == "a is ordered"
+    assert turns[2]["content"][0]["content"] == "door is ordered"
     assert b"CANARY" not in first.raw + second.raw
     assert second.effective[3]["content"] == first.response["content"], "its own turn goes back verbatim"
     assert author(run, "buy") == "two:second"
@@ -203,7 +167,7 @@ def test_a_thread_that_went_over_to_a_server_that_chains_chains_there(shop: Make
     """The first call there begins on no id of the other vendor's; those after it, on its own."""
     pipeline = PIPELINE.replace('use: "one:first", fallback: [spare, last]', 'use: "two:second", fallback: [spare]')
     pipeline = pipeline.replace('use: "two:second", max', 'use: "one:first", max')
-    it = shop([{"json": {"cost": 0}}, GOOD, {"text": "done"}], [CALL], pipeline=pipeline)
+    it = shop([{"json": {"cost": 0}}, GOOD, {"text": "done"}], [SAYS], pipeline=pipeline)
     it.servers["two"].faults = [None, Fault(status=529, body="busy", headers={"retry-after": "60"})]
     run = it.run()
     assert run.value("buy") == {"cost": 24}
@@ -311,7 +275,7 @@ def test_a_request_over_one_window_goes_to_a_model_with_a_larger_one(shop: Make)
 
 
 def test_a_thread_that_was_interrupted_after_a_switch_goes_on_where_it_was(shop: Make) -> None:
-    it = shop([CALL, {"text": "done"}], [{"json": {"cost": 0}}, GOOD])
+    it = shop([SAYS, {"text": "done"}], [{"json": {"cost": 0}}, GOOD])
     it.servers["one"].faults = [None, BUSY]
     with pytest.raises(StoreError, match="writer has stopped"):
         it.run(StopAfter("done:committed", 3))  # the re-ask of the second model is recorded, and not sent

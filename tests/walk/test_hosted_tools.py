@@ -11,18 +11,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator import engine
 from orchestrator.cli.app import run as orch_run
-from orchestrator.engine import RunOptions
 from orchestrator.errors import ConfigError
-from orchestrator.graph import build_graph
-from orchestrator.project import find_project
-from orchestrator.settings import load_settings
 from orchestrator.trace.sources import sources_of
 from tests.strict_messages import MessagesServer
 from tests.strict_server import Seen, StrictServer
-from tests.walk.harness import House, look
-from tests.walk.harness import Seen as Run
+from tests.walk.harness import House
+from tests.walk.over_http import run_here
 
 PIPELINE = """
 version: 1
@@ -98,6 +93,7 @@ VENDORS: Mapping[str, tuple[type[StrictServer], Callable[[Seen], dict[str, Any]]
     "openai": (StrictServer, responses),
     "anthropic": (MessagesServer, messages),
 }
+IDEA = {"idea": "a shop"}
 SENT: dict[str, dict[str, Any]] = {
     "openai": {
         "tools": [{"type": "web_search", "filters": {"allowed_domains": ["example.org"]}}],
@@ -118,18 +114,6 @@ def project(folder: Path, url: str, cap: str = "1.00") -> dict[str, str]:
     return {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k", "HOME": str(folder), "ORCH_TRUST": "1"}
 
 
-def run_it(folder: Path, env: Mapping[str, str]) -> Run:
-    async def go() -> Run:
-        found = find_project(folder)
-        settings = load_settings(found, env)
-        graph = build_graph(found, settings, found.pipeline(None), require_model=True)
-        async with engine.open_services(found, settings) as services:
-            row = await engine.start_run(services, graph, RunOptions(inputs={"idea": "a shop"}))
-            return await look(services, graph, row.id)
-
-    return asyncio.run(go())
-
-
 @pytest.mark.parametrize("vendor", list(VENDORS))
 def test_a_search_keeps_its_sources_and_is_paid_for(
     tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -138,7 +122,7 @@ def test_a_search_keeps_its_sources_and_is_paid_for(
     kind, answer = VENDORS[vendor]
     with kind(answer) as server:
         env = project(tmp_path, server.base_url) | {"ORCH_MODEL": f"{vendor}:m-1"}
-        seen = run_it(tmp_path, env)
+        seen = run_here(tmp_path, env, IDEA)
         (request,) = server.seen
     assert {key: request.body.get(key) for key in SENT[vendor]} == SENT[vendor]
     assert (seen.status, seen.text("find")) == ("succeeded", "Rates rise.")
@@ -171,7 +155,7 @@ def test_a_search_keeps_its_sources_and_is_paid_for(
 def test_S31_a_cap_reserves_for_every_search_that_may_be_made(tmp_path: Path, cap: str, sent: int) -> None:
     """Three searches are $0.03, and the 18,000 tokens that they may bring $0.0198: with the answer $0.052."""
     with StrictServer(responses) as server:
-        seen = run_it(tmp_path, project(tmp_path, server.base_url, cap) | {"ORCH_MODEL": "openai:m-1"})
+        seen = run_here(tmp_path, project(tmp_path, server.base_url, cap) | {"ORCH_MODEL": "openai:m-1"}, IDEA)
         assert len(server.seen) == sent
     assert seen.status == ("succeeded" if sent else "paused")
 
@@ -189,7 +173,7 @@ def test_a_model_that_does_not_run_the_tool_is_refused_by_name(tmp_path: Path, t
         path = tmp_path / "research.yaml"
         path.write_text(path.read_text().replace("[{tool: web_search, max_uses: 3, domains: [example.org]}]", tools))
         with pytest.raises(ConfigError, match=what):
-            run_it(tmp_path, env)
+            run_here(tmp_path, env, IDEA)
         assert server.seen == []
 
 

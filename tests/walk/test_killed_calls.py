@@ -8,86 +8,29 @@ same parent. A tool that acts on the world is never repeated without a word.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.strict_messages import MessagesServer, form_of
+from tests.contract.vendors import ANTHROPIC, OPENAI, Vendor
 from tests.strict_server import Fault, Seen, StrictServer
+from tests.walk.over_http import PIPELINE, at, buys, shop, shopper, started, typed, world
 
-ROOT = Path(__file__).parents[2]
-PIPELINE = """
-version: 1
-pipeline: shop
-inputs:
-  idea: {type: text, about: "What the customer wants."}
-models:
-  default: {use: "${env:ORCH_MODEL}", background: BACKGROUND}
-budget: {usd: 5.00, unpriced: allow}
-artifacts:
-  note: {about: "A working note.", not_for: none, schema: text}
-  price: {about: "What it costs.", not_for: none, schema: {
-    type: object, properties: {cost: {type: integer, minimum: 1}}, required: [cost], additionalProperties: false}}
-steps:
-  buy: {reads: [idea], produces: price, tools: ["work.py:order"], prompt: "Order it."}
-  report: {reads: [buy], produces: note, prompt: "Report."}
-outputs: [report]
-"""
-WORK = '''
-import os
-import signal
-from pathlib import Path
-
-from orchestrator import tool
-
-HERE = Path(__file__).parent
+LONG = PIPELINE.replace('"${env:ORCH_MODEL}"', '"${env:ORCH_MODEL}", background: BACKGROUND').replace(
+    "artifacts:", "budget: {usd: 5.00, unpriced: allow}\nartifacts:"
+)
 
 
-@tool(idempotent=IDEMPOTENT)
-def order(part: str) -> str:
-    """Order a part."""
-    with (HERE / "world.txt").open("a") as world:
-        world.write(part + "\\n")
-    if (HERE / "trap").exists():
-        (HERE / "trap").unlink()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return part + " is ordered"
-'''
-CALL = {"reasoning": "A door, then.", "tool_calls": [{"name": "order", "arguments": {"part": "door"}}]}
-GOOD = {"json": {"cost": 24}}
-
-
-def buying(seen: Seen) -> bool:
-    return bool(form_of(seen) or seen.body.get("text"))
-
-
-def answer(seen: Seen) -> dict[str, Any]:
-    """By what the thread holds, so that the same request gets the same reply."""
-    return (CALL, GOOD)[seen.turn] if buying(seen) else {"text": "done"}
-
-
-@dataclass(frozen=True)
-class Vendor:
-    name: str
-    serve: Callable[[Callable[[Seen], dict[str, Any]]], StrictServer]
-
-    def told(self, seen: Seen) -> str:
-        """The result of the tool, as the request brought it."""
-        last = seen.effective[-1]
-        return str(last["output"] if self.name == "openai" else last["content"][0]["content"])
-
-
-OPENAI = Vendor("openai", StrictServer)
-ANTHROPIC = Vendor("anthropic", MessagesServer)
+def told(vendor: Vendor, seen: Seen) -> str:
+    """The result of the tool, as the request brought it."""
+    last = seen.effective[-1]
+    return str(last["output"] if vendor is OPENAI else last["content"][0]["content"])
 
 
 @dataclass
@@ -99,32 +42,16 @@ class Shop:
     server: StrictServer
 
     @classmethod
-    def at(cls, folder: Path, vendor: Vendor, server: StrictServer, *, idempotent: bool, background: bool) -> Shop:
-        (folder / "orchestrator.toml").write_text('user = "ana"\n', encoding="utf-8")
-        (folder / "shop.yaml").write_text(PIPELINE.replace("BACKGROUND", str(background).lower()), encoding="utf-8")
-        (folder / "work.py").write_text(WORK.replace("IDEMPOTENT", str(idempotent)), encoding="utf-8")
+    def made(cls, folder: Path, vendor: Vendor, server: StrictServer, *, idempotent: bool, background: bool) -> Shop:
+        shop(folder, LONG.replace("BACKGROUND", str(background).lower()), idempotent=idempotent)
         return cls(folder, vendor, server)
 
     def started(self, *arguments: str) -> subprocess.Popen[str]:
-        name = self.vendor.name.upper()
-        own = {k: v for k, v in os.environ.items() if not k.startswith(("ORCH_", "OPENAI_", "ANTHROPIC_"))}
-        env = own | {f"{name}_BASE_URL": self.server.base_url, f"{name}_API_KEY": "sk-0123456789", "ORCH_TRUST": "1"}
-        env |= {"ORCH_MODEL": f"{self.vendor.name}:a-model", "XDG_CONFIG_HOME": str(self.folder / "config")}
-        return subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", *arguments],
-            cwd=self.folder,
-            env={**env, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return started(self.folder, at(self.server, self.vendor), *arguments)
 
     def typed(self, *arguments: str) -> tuple[int, str]:
-        process = self.started(*arguments)
-        out, err = process.communicate(timeout=240)
-        assert "Traceback" not in err
-        return process.returncode, out + err
+        code, out, err = typed(self.folder, at(self.server, self.vendor), *arguments)
+        return code, out + err
 
     def run_until_killed_in_mid_stream(self, *, noted: bool) -> None:
         """SIGKILL while the server says no more; `noted`: not before the id of the reply is written down."""
@@ -148,10 +75,6 @@ class Shop:
             "SELECT c.source, COALESCE(c.outcome, c.state) FROM call c JOIN attempt a ON a.id = c.attempt_id"
             " JOIN step s ON s.id = a.step_id WHERE s.name = 'buy' ORDER BY c.seq"
         )
-
-    def world(self) -> list[str]:
-        path = self.folder / "world.txt"
-        return path.read_text(encoding="utf-8").split() if path.exists() else []
 
     def document(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.typed("show", "last", "--json")[1])["run"]
@@ -186,9 +109,9 @@ STRIKES = {
 def test_A8_SIGKILL_in_mid_stream(tmp_path: Path, case: str) -> None:
     """What was answered is adopted where it can be had; otherwise one call is paid twice, and nothing else."""
     strike = STRIKES[case]
-    with strike.vendor.serve(answer) as server:
+    with strike.vendor.stand_in(shopper) as server:
         server.faults = [None] * (strike.request - 1) + [Fault(stalled=strike.events, stall_seconds=60)]
-        shop = Shop.at(tmp_path, strike.vendor, server, idempotent=False, background=strike.background)
+        shop = Shop.made(tmp_path, strike.vendor, server, idempotent=False, background=strike.background)
         shop.run_until_killed_in_mid_stream(noted=strike.events > 0 and strike.vendor is OPENAI)
         before = len(server.seen)
         assert before == strike.request
@@ -199,8 +122,8 @@ def test_A8_SIGKILL_in_mid_stream(tmp_path: Path, case: str) -> None:
         document = shop.document()
         step = next(step for step in document["steps"] if step["name"] == "buy")
     assert code == 0, said
-    assert shop.world() == ["door"], "the tool ran once"
-    asked = [seen.raw for seen in server.seen if buying(seen)]
+    assert world(tmp_path) == ["door"], "the tool ran once"
+    asked = [seen.raw for seen in server.seen if buys(seen)]
     assert len(asked) == (2 if strike.adopted else 3)
     if not strike.adopted:
         assert asked[strike.request] == asked[strike.request - 1], "the same call, byte for byte"
@@ -229,8 +152,8 @@ def test_A8_SIGKILL_in_mid_stream(tmp_path: Path, case: str) -> None:
 def test_A8_SIGKILL_between_a_tool_and_its_result(tmp_path: Path, vendor: Vendor, idempotent: bool) -> None:
     """S09: a repeatable tool runs again; one that acts waits for a word, and after `tell` the model is told."""
     (tmp_path / "trap").touch()
-    with vendor.serve(answer) as server:
-        shop = Shop.at(tmp_path, vendor, server, idempotent=idempotent, background=False)
+    with vendor.stand_in(shopper) as server:
+        shop = Shop.made(tmp_path, vendor, server, idempotent=idempotent, background=False)
         assert shop.typed("run", "--set", "idea=a house", "--yes")[0] == -signal.SIGKILL
         code, said = shop.typed("resume", "--take-over")
         if not idempotent:
@@ -239,9 +162,9 @@ def test_A8_SIGKILL_between_a_tool_and_its_result(tmp_path: Path, vendor: Vendor
             assert f"--tool {call_id}=" in said
             code, said = shop.typed("resume", "--tool", f"{call_id}=tell")
     assert code == 0, said
-    assert shop.world() == (["door", "door"] if idempotent else ["door"])
+    assert world(tmp_path) == (["door", "door"] if idempotent else ["door"])
     assert [seen.status for seen in server.seen] == [200] * 3, "nothing that the vendor would refuse"
-    assert vendor.told(server.seen[1]) == (
+    assert told(vendor, server.seen[1]) == (
         "door is ordered" if idempotent else "interrupted: whether this took effect is not known"
     )
     assert shop.calls() == [("NEXT_STEP", "tools"), ("TOOL_RESULT", "accepted")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -16,13 +15,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator import engine
-from orchestrator.cli.app import run as orch_run
-from orchestrator.engine import RunOptions
-from orchestrator.graph import build_graph
-from orchestrator.project import find_project
-from orchestrator.settings import load_settings
-from tests.walk.harness import Seen, look
+from tests.walk.harness import Seen
+from tests.walk.over_http import commands, run_here
 
 SERVER = """
 import json
@@ -102,7 +96,7 @@ def calls(*made: tuple[str, dict[str, Any]]) -> str:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path) -> Path:
     root = tmp_path / "shop"
     (root / "answers").mkdir(parents=True)
     (root / "server.py").write_text(SERVER)
@@ -111,37 +105,17 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     command = json.dumps([sys.executable, "server.py"])
     (root / "orchestrator.toml").write_text(PROJECT + f'command = {command}\nenv = ["FILES_TOKEN"]\n')
     (root / "answers" / "look.json").write_text(calls(("read_file", {"name": "notes.txt", "lines": 3})))
-    for name in [name for name in os.environ if name.startswith(("ORCH_", "OPENAI_", "ANTHROPIC_"))]:
-        monkeypatch.delenv(name)
-    said = {"ORCH_TRUST": "1", "ORCH_MODEL": "scripted:answers", "HOME": str(tmp_path), "FILES_TOKEN": "tk-CANARY-1"}
-    for name, value in (said | {"AWS_SECRET": "not yours", "XDG_CONFIG_HOME": str(tmp_path / "c")}).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(root)
     return root
 
 
 @pytest.fixture
-def say(project: Path, capsys: pytest.CaptureFixture[str]) -> Say:
-    def say(*arguments: str, code: int = 0) -> str:
-        capsys.readouterr()
-        assert orch_run(arguments) == code, capsys.readouterr()
-        seen = capsys.readouterr()
-        assert "Traceback" not in seen.out + seen.err
-        return seen.out + seen.err
-
-    return say
+def say(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
+    env = {"ORCH_MODEL": "scripted:answers", "FILES_TOKEN": "tk-CANARY-1", "AWS_SECRET": "not yours"}
+    return commands(project, env, monkeypatch, capsys)
 
 
 def run_it(root: Path) -> Seen:
-    async def go() -> Seen:
-        found = find_project(root)
-        settings = load_settings(found, dict(os.environ))
-        graph = build_graph(found, settings, found.pipeline(None), require_model=True)
-        async with engine.open_services(found, settings) as services:
-            row = await engine.start_run(services, graph, RunOptions(inputs={"idea": "a shop"}))
-            return await look(services, graph, row.id)
-
-    return asyncio.run(go())
+    return run_here(root, dict(os.environ), {"idea": "a shop"})
 
 
 def outputs(seen: Seen) -> list[str]:
@@ -275,7 +249,7 @@ def url(project: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "server.py", str(port)], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "server.py", str(port)], cwd=project, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:

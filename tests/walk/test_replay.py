@@ -7,83 +7,24 @@ not recorded is told with the step it is of and what in it differs.
 from __future__ import annotations
 
 import json
-import os
 import stat
-import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.strict_messages import MessagesServer, form_of
-from tests.strict_server import Seen, StrictServer
+from tests.contract.vendors import ANTHROPIC, OPENAI, Vendor
+from tests.strict_server import Seen
+from tests.walk.over_http import CALL, GOOD, PIPELINE, buys, shop, typed
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-CANARY-key-0123456789"
-PIPELINE = """
-version: 1
-pipeline: shop
-inputs:
-  idea: {type: text, about: "What the customer wants."}
-models:
-  default: {use: "${env:ORCH_MODEL}"}
-artifacts:
-  note: {about: "A working note.", not_for: none, schema: text}
-  price: {about: "What it costs.", not_for: none, schema: {
-    type: object, properties: {cost: {type: integer, minimum: 1}}, required: [cost], additionalProperties: false}}
-steps:
-  buy: {reads: [idea], produces: price, tools: ["work.py:order"], prompt: "Order it."}
-  report: {reads: [buy, idea], produces: note, prompt: "Report."}
-outputs: [report]
-"""
-WORK = '''
-from orchestrator import tool
-
-
-@tool(idempotent=True)
-def order(part: str) -> str:
-    """Order a part."""
-    return part + " is ordered"
-'''
-ANSWERS: list[dict[str, Any]] = [
-    {"reasoning": "A door, then.", "tool_calls": [{"name": "order", "arguments": {"part": "door"}}]},
-    {"json": {"cost": 0}},  # breaks its contract: asked again in the same conversation
-    {"json": {"cost": 24}},
-]
+READING = PIPELINE.replace("report: {reads: [buy]", "report: {reads: [buy, idea]")
+BAD: dict[str, Any] = {"json": {"cost": 0}}  # breaks its contract: asked again in the same conversation
 
 
 def answer(seen: Seen) -> dict[str, Any]:
-    buying = form_of(seen) or seen.body.get("text")
-    return dict(ANSWERS[seen.turn]) if buying else {"text": f"It costs 24. The key is {KEY}."}
-
-
-@dataclass(frozen=True)
-class Vendor:
-    name: str
-    serve: Callable[[Callable[[Seen], dict[str, Any]]], StrictServer]
-
-
-VENDORS = [Vendor("openai", StrictServer), Vendor("anthropic", MessagesServer)]
-
-
-def typed(folder: Path, env: dict[str, str], *arguments: str) -> tuple[int, str, str]:
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("ORCH_", "OPENAI_", "ANTHROPIC_"))}
-    private = {"ORCH_TRUST": "1", "XDG_CONFIG_HOME": str(folder / "config"), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", "orchestrator", *arguments],
-        cwd=folder,
-        env={**own, **private, **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout, done.stderr
+    return dict((CALL, BAD, GOOD)[seen.turn]) if buys(seen) else {"text": f"It costs 24. The key is {KEY}."}
 
 
 def run(folder: Path, env: dict[str, str], *arguments: str, idea: str = "a house") -> tuple[dict[str, Any], str]:
@@ -101,15 +42,13 @@ def made(folder: Path, env: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
+@pytest.mark.parametrize("vendor", [OPENAI, ANTHROPIC], ids=lambda vendor: vendor.name)
 def test_S29_a_recorded_run_is_had_again_offline(tmp_path: Path, vendor: Vendor) -> None:
     """Through both doors: the project's own models by --replay, and the folder as a model."""
-    (tmp_path / "orchestrator.toml").write_text('user = "ana"\n', encoding="utf-8")
-    (tmp_path / "shop.yaml").write_text(PIPELINE, encoding="utf-8")
-    (tmp_path / "work.py").write_text(WORK, encoding="utf-8")
+    shop(tmp_path, READING)
     name = vendor.name.upper()
     real = {"ORCH_MODEL": f"{vendor.name}:a-model", f"{name}_API_KEY": KEY}
-    with vendor.serve(answer) as server:
+    with vendor.stand_in(answer) as server:
         env = real | {f"{name}_BASE_URL": server.base_url}
         first, said = run(tmp_path, env, "--record", "tape")
         assert first["run"]["status"] == "succeeded", said

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.app import run as orch_run
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.store.records import AskedTools, ToolAnswer
 from orchestrator.values import Item, Request, ToolOutput
 from tests.walk.harness import House, StopAfter, check_no_gap
+from tests.walk.over_http import commands
 
 PIPELINE = """
 version: 1
@@ -189,16 +189,7 @@ def test_the_commands_of_a_person(
         "answers/report.json": '[{"text": "reported"}]',
     }
     house = House(tmp_path, PIPELINE, {}, files=files)
-    for name, value in (("ORCH_TRUST", "1"), ("ORCH_MODEL", "scripted:answers"), ("HOME", str(tmp_path))):
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-
-    def orch(*arguments: str, code: int = 0) -> str:
-        capsys.readouterr()
-        assert orch_run(arguments) == code
-        seen = capsys.readouterr()
-        assert "Traceback" not in seen.err
-        return seen.out if "--json" in arguments else seen.out + seen.err
+    orch = commands(tmp_path, {"ORCH_MODEL": "scripted:answers"}, monkeypatch, capsys)
 
     assert "orch approve 1/buy" in orch("run", "--set", "idea=a house", code=4)
     (row,) = json.loads(orch("inbox", "--json"))["waiting"]

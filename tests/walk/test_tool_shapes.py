@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.app import run as orch_run
 from tests.walk.harness import House
+from tests.walk.over_http import commands
 
 PIPELINE = """
 version: 1
@@ -72,16 +72,11 @@ def test_R053_the_model_is_told_the_kept_parts_under_their_label_and_the_record_
     assert first.first_text_seconds is None  # it said nothing but the call
     assert 0 <= (second.first_text_seconds or -1) <= second.seconds
 
-    monkeypatch.setenv("ORCH_TRUST", "1")
-    monkeypatch.setenv("ORCH_MODEL", "scripted:answers")
-    monkeypatch.setenv("ORCH_DB", house.url)
-    monkeypatch.chdir(tmp_path)
+    orch = commands(tmp_path, {"ORCH_MODEL": "scripted:answers", "ORCH_DB": house.url}, monkeypatch, capsys)
     call = tool.tool_call.call_id
-    assert orch_run(["why", "1/buy", "--tool", call]) == 0
-    assert capsys.readouterr().out.count("CANARY") == 100
-    assert orch_run(["why", "1/buy"]) == 0
-    assert f"--tool {call} prints all" in capsys.readouterr().out
-    assert orch_run(["why", "1/buy", "--tool", "call_x"]) == 2
+    assert orch("why", "1/buy", "--tool", call).count("CANARY") == 100
+    assert f"--tool {call} prints all" in orch("why", "1/buy")
+    orch("why", "1/buy", "--tool", "call_x", code=2)
 
 
 def test_S21_a_tool_whose_results_the_provider_may_not_see_is_refused_before_anything_is_sent(tmp_path: Path) -> None:

@@ -7,10 +7,7 @@ happened, nothing says so. The model is of the worst kind: as long as it has no 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +17,9 @@ from orchestrator.errors import StoreError, UsageError
 from orchestrator.providers.scripted import ScriptedProvider
 from orchestrator.values import Item, Request, ToolOutput
 from tests.walk.harness import House, Seen, StopAfter, check_no_gap
+from tests.walk.over_http import typed
 
-ROOT = Path(__file__).parents[2]
+MODEL = {"ORCH_MODEL": "scripted:answers"}
 PIPELINE = """
 version: 1
 pipeline: shop
@@ -216,35 +214,23 @@ def test_S09_SIGKILL_between_effect_and_record(tmp_path: Path, idempotent: bool)
     }
     house = House(tmp_path, PIPELINE, ScriptedProvider(root=tmp_path), files=answers, model="scripted:answers")
 
-    killed = orch(house, "run", "--set", "idea=a house", "--yes")
-    assert killed.returncode == -signal.SIGKILL
+    killed, _, _ = typed(tmp_path, MODEL, "run", "--set", "idea=a house", "--yes")
+    assert killed == -signal.SIGKILL
     assert world(house) == ["door"]
 
-    resumed = orch(house, "resume")
+    resumed, *said = typed(tmp_path, MODEL, "resume")
     if idempotent:
-        assert resumed.returncode == 0, resumed.stdout + resumed.stderr
+        assert resumed == 0, said
         assert world(house) == ["door", "door"]
         return
     call = in_doubt(asyncio.run(house.look()))
-    assert resumed.returncode == 4
-    assert f"--tool {call}=" in resumed.stdout + resumed.stderr
-    assert orch(house, "resume").returncode == 4
+    assert resumed == 4
+    assert f"--tool {call}=" in "".join(said)
+    assert typed(tmp_path, MODEL, "resume")[0] == 4
     assert world(house) == ["door"]
 
-    answered = orch(house, "resume", "--tool", f"{call}=done:door is ordered")
-    assert answered.returncode == 0, answered.stdout + answered.stderr
+    answered, *said = typed(tmp_path, MODEL, "resume", "--tool", f"{call}=done:door is ordered")
+    assert answered == 0, said
     seen = asyncio.run(house.look())
     assert (world(house), seen.text("report")) == (["door"], "reported")
     assert [tool.output.output for tool in seen.tools("buy") if tool.output] == ["door is ordered"]
-
-
-def orch(house: House, *arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {"PATH": os.environ["PATH"], "HOME": str(house.folder), "PYTHONPATH": str(ROOT), "ORCH_TRUST": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *arguments],
-        cwd=house.folder,
-        env={**env, "ORCH_MODEL": house.model},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
