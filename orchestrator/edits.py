@@ -12,7 +12,7 @@ from orchestrator.contracts import Contract
 from orchestrator.errors import UsageError
 from orchestrator.exchange.merging import ABSENT, EVERY, Conflict, Side, chooser, covers, merge
 from orchestrator.fan_out import collector
-from orchestrator.graph import Graph, StepNode
+from orchestrator.graph import Graph, InputNode, StepNode
 from orchestrator.merges import assembled, pinned
 from orchestrator.output import too_large
 from orchestrator.preconditions import known_step, no_bench
@@ -68,6 +68,25 @@ def _three(contract: Contract, undecided: Undecided) -> tuple[Any, Any, Any]:
     return base, head, pinned(present.pins, head, contract.load(undecided.draft.body)).value
 
 
+def check_editable(graph: Graph, run: RunRow, name: str, item: str | None = None) -> StepNode | InputNode:
+    """The step or input whose value a person may write. Raises UsageError for one that has none of its own."""
+    no_bench(run)
+    node = graph.steps.get(name) or graph.inputs.get(name)
+    if node is None:
+        raise UsageError(f"{graph.name} has no step or input {name}", hint=f"it has {', '.join(graph.rank)}")
+    if name in earlier_of(graph):
+        raise UsageError(
+            f"{name} is what an earlier run made, so it is not edited here",
+            hint=f"edit it in that run, then: orch refresh {run.number}",
+        )
+    if item is None and isinstance(node, StepNode):
+        source = node.for_each.list_name if node.for_each else ""
+        _check_own_value(node, f"edit one of its items, {name}/KEY, or its list, {source}")
+    if isinstance(node, StepNode) and node.gate is not None:
+        raise UsageError(f"{name} is a gate: its decision is given, not written", hint="orch approve, or orch reject")
+    return node
+
+
 async def edit_artifact(
     services: Services,
     graph: Graph,
@@ -85,20 +104,7 @@ async def edit_artifact(
     `restored` is the earlier version whose value this is again: what was found out about that value holds again too.
     Raises UsageError where the value breaks the contract or the head is not `base_version` any more.
     """
-    no_bench(run)
-    node = graph.steps.get(name) or graph.inputs.get(name)
-    if node is None:
-        raise UsageError(f"{graph.name} has no step or input {name}", hint=f"it has {', '.join(graph.rank)}")
-    if name in earlier_of(graph):
-        raise UsageError(
-            f"{name} is what an earlier run made, so it is not edited here",
-            hint=f"edit it in that run, then: orch refresh {run.number}",
-        )
-    if item is None and isinstance(node, StepNode) and node.for_each is not None:
-        hint = f"edit one of its items, {name}/KEY, or its list, {node.for_each.list_name}"
-        raise UsageError(f"{name} is made for each entry of a list: it has no value of its own", hint=hint)
-    if isinstance(node, StepNode) and node.gate is not None:
-        raise UsageError(f"{name} is a gate: its decision is given, not written", hint="orch approve, or orch reject")
+    node = check_editable(graph, run, name, item)
     contract = node.contract
     try:
         data = contract.normalise(value)
@@ -137,6 +143,7 @@ async def keep_step(
     """
     no_bench(run)
     step = known_step(graph, name)
+    name = step.name
     if step.gate is not None:
         raise UsageError(
             f"{name} is a gate: only an answer opens it", hint="`orch refresh` lets it ask about what changed"
@@ -222,8 +229,11 @@ def _check_named(step: str, fields: Sequence[str], found: Sequence[Conflict]) ->
 async def pin(services: Services, graph: Graph, run: RunRow, name: str, fields: Sequence[str]) -> Mapping[str, str]:
     """Keep top-level fields of a step's value (none named = all of it) as they are whenever it runs again; every pin it
     then has, with who set it. Raises UsageError for an input, an unknown field, or a step without a version."""
-    step, _, item = name.partition("/")
-    contract = _step(graph, step).contract
+    name, _, item = name.partition("/")
+    step = _step(graph, name)
+    if not item:
+        _check_own_value(step, f"pin one of its items: orch pin {run.number}/{step.name}/KEY")
+    contract = step.contract
     for field in fields:
         if field != EVERY and field not in contract.fields:
             near = get_close_matches(field, contract.fields, n=1)
@@ -231,15 +241,20 @@ async def pin(services: Services, graph: Graph, run: RunRow, name: str, fields: 
             hint = f'did you mean "{near[0]}"?' if near else there
             raise UsageError(f"{contract.name} has no field {field}", hint=hint)
     user = services.settings.user
-    return await services.store.pin(run.id, step, tuple(fields) or (EVERY,), user, item=item or None)
+    return await services.store.pin(run.id, step.name, tuple(fields) or (EVERY,), user, item=item or None)
 
 
 async def unpin(services: Services, graph: Graph, run: RunRow, name: str, fields: Sequence[str]) -> Mapping[str, str]:
     """Let pinned fields (none named = all of them) change again; the pins that are left. Raises UsageError for a field
     that is not pinned."""
-    step, _, item = name.partition("/")
-    _step(graph, step)
-    return await services.store.unpin(run.id, step, fields, services.settings.user, item=item or None)
+    name, _, item = name.partition("/")
+    step = _step(graph, name)
+    return await services.store.unpin(run.id, step.name, fields, services.settings.user, item=item or None)
+
+
+def _check_own_value(step: StepNode, hint: str) -> None:
+    if step.for_each is not None:
+        raise UsageError(f"{step.name} is made for each entry of a list: it has no value of its own", hint=hint)
 
 
 def _step(graph: Graph, name: str) -> StepNode:

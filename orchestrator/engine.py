@@ -249,6 +249,7 @@ async def revise(
     UsageError for a step that makes no model calls, has no version, or has not come to an end.
     """
     step = known_step(graph, name)
+    name = step.name
     if step.for_each is not None and item is None:
         hint = f"name one: orch revise {run.number}/{name}/KEY"
         raise UsageError(f"{name} is made for each entry of a list", hint=hint, code="not_revisable")

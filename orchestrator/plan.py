@@ -352,6 +352,7 @@ async def render_step(
     """The request that `name`, or one item of it, would start with now. Raises UsageError where a read does not exist
     yet."""
     step = known_step(graph, name)
+    name = step.name
     if step.kind == "python" and step.asks:
         hint = f"after a run: orch why RUN/{name} --text shows what it sent"
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
@@ -13,10 +14,13 @@ if TYPE_CHECKING:
 
 
 def known_step(graph: Graph, name: str) -> StepNode:
-    """The step of this name. Raises UsageError that lists those there are."""
-    step = graph.steps.get(name)
+    """The step of this name; for one that uses a pipeline, that with its value. Raises UsageError with the nearest
+    word, or all there are."""
+    step = graph.steps.get(graph.target(name))
     if step is None:
-        raise UsageError(f"{graph.name} has no step {name}", hint=f"steps: {', '.join(graph.steps)}")
+        near = get_close_matches(name, graph.steps, n=1)
+        hint = f'did you mean "{near[0]}"?' if near else f"steps: {', '.join(graph.steps)}"
+        raise UsageError(f'{graph.name} has no step "{name}"', hint=hint)
     return step
 
 

@@ -61,8 +61,10 @@ async def _side(desk: Desk, store: Store, ref: StepRef) -> Side:
 async def _made_from(desk: Desk, store: Store, ref: StepRef) -> tuple[Side, Side]:
     """A version and its parent. Raises UsageError for one that was made anew."""
     from orchestrator.cli.differences import side
+    from orchestrator.cli.session import within
 
     run = await store.run(ref.run)
+    ref = within(desk, run, ref)
     new = await store.artifact(run.id, ref.step, ref.item, ref.version)
     old = await _parent(store, run, new)
     if old is None:

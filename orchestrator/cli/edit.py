@@ -56,14 +56,17 @@ def edit(state: State, reference: str, assignments: tuple[str, ...], file: str |
 def on_artifact(state: State, ref: StepRef, work: Callable[[Job], Coroutine[Any, Any, None]]) -> None:
     """Do this with the current version of a step's or input's value."""
     from orchestrator.cli.session import drive, find_run, open_desk, services
+    from orchestrator.edits import check_editable
 
     desk = open_desk(state)
     run = find_run(desk, ref.run)
     graph = desk.graph_of(run)
+    step = graph.target(ref.step)
+    check_editable(graph, run, step, ref.item)
 
     async def main() -> None:
         async with services(desk) as opened:
-            artifact = await opened.store.artifact(run.id, graph.target(ref.step), ref.item)
+            artifact = await opened.store.artifact(run.id, step, ref.item)
             await work(Job(desk, opened, graph, run, artifact))
 
     drive(main)

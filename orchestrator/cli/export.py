@@ -135,8 +135,10 @@ def _labelled(artifact: Artifact, graph: Graph | None) -> dict[str, Any]:
 async def _artifact(
     desk: Desk, store: Store, run: RunRow, ref: StepRef, as_table: bool
 ) -> tuple[dict[str, bytes], str | None]:
+    from orchestrator.cli.session import within
     from orchestrator.exchange.exporting import slug, suffix, tables
 
+    ref = within(desk, run, ref)
     artifact = await store.artifact(run.id, ref.step, ref.item, ref.version)
     said = _labelled(artifact, desk.known_graph(run))
     if not as_table:

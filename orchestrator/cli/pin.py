@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -34,17 +35,19 @@ def pin(state: State, reference: str, fields: tuple[str, ...], remove: bool) -> 
     desk = open_desk(state)
     run = find_run(desk, ref.run)
     graph = desk.graph_of(run)
+    ref = replace(ref, step=graph.target(ref.step))
 
     async def main() -> Mapping[str, str]:
         async with services(desk) as opened:
             decide = edits.unpin if remove else edits.pin
-            return await decide(opened, graph, run, ref.step, fields)
+            return await decide(opened, graph, run, ref.label, fields)
 
     pins = drive(main)
     if state.json:
-        print_document({"schema": "orch.pins/1", "run": run.number, "step": ref.step, "pins": dict(pins)})
+        named = {"run": run.number, "step": ref.step, "item": ref.item}
+        print_document({"schema": "orch.pins/1", **named, "pins": dict(pins)})
     else:
-        _print(state, f"{run.number}/{ref.step}", pins)
+        _print(state, f"{run.number}/{ref.label}", pins)
     return 0
 
 

@@ -44,13 +44,12 @@ def render(state: State, target: str, file: str | None, assignments: tuple[str, 
 
 
 def _of_run(state: State, owner: str, step: str, item: str | None) -> Rendered:
-    from orchestrator.cli.session import drive, find_run, known_steps, open_desk, services
+    from orchestrator.cli.session import drive, find_run, open_desk, services
     from orchestrator.plan import render_step
 
     desk = open_desk(state)
     run = find_run(desk, run_ref(owner))
     graph = desk.graph_of(run, require_model=True)
-    known_steps(graph, [step])
 
     async def main() -> Rendered:
         async with services(desk) as opened:
@@ -63,12 +62,11 @@ def _of_pipeline(
     state: State, name: str, step: str, item: str | None, file: str | None, assignments: tuple[str, ...]
 ) -> Rendered:
     from orchestrator.cli.inputs import read_inputs
-    from orchestrator.cli.session import drive, known_steps, open_desk, services
+    from orchestrator.cli.session import drive, open_desk, services
     from orchestrator.plan import render_step
 
     desk = open_desk(state)
     graph = desk.graph(name, require_model=True)
-    known_steps(graph, [step])
     inputs = read_inputs(file, assignments, graph.spec)
 
     async def main() -> Rendered:

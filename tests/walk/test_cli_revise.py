@@ -112,7 +112,7 @@ def test_S05_why_shows_the_rebuilt_thread_its_draft_and_the_reason(project: Path
         (["1/key-points@1", "a"], "only the current version can be revised"),
         (["1/size", "a"], "size is plain Python"),
         (["1/nothing", "a"], "nothing not found in this run"),
-        (["1/notes", "a"], "has no step notes"),
+        (["1/notes", "a"], 'has no step "notes"'),
         (["7/key-points", "a"], "run 7 not found"),
     ],
 )

@@ -264,7 +264,11 @@ def test_what_was_found_out_about_a_value_comes_back_with_it(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("reference", "says"),
-    [("1/key-points", "history 1/key-points"), ("1/key-points@9", "no version 9"), ("1/nothing@1", "not found")],
+    [
+        ("1/key-points", "history 1/key-points"),
+        ("1/key-points@9", "no version 9"),
+        ("1/nothing@1", "has no step or input nothing"),
+    ],
 )
 def test_what_cannot_be_restored_is_one_error(reference: str, says: str, project: Path, say: Say) -> None:
     assert says in say("restore", reference, code=2)
@@ -432,7 +436,7 @@ def test_what_cannot_be_imported_is_one_error(project: Path, say: Say) -> None:
     assert "no list of objects that a table could be" in say("import", "1/size", "a.csv", code=2)
     assert "--field: points" in say("import", "1/key-points", "a.csv", "--field", "words", code=2)
     assert "--field is for a CSV" in say("import", "1/notes", "a.txt", "--field", "words", code=2)
-    assert "not found" in say("import", "1/nothing", "a.csv", code=2)
+    assert "has no step or input nothing" in say("import", "1/nothing", "a.csv", code=2)
     say("import", "1/key-points", "a.csv")
     assert "at version 2, not 1" in say("import", "1/key-points", "a.csv", "--base", "1", code=2)
 
@@ -484,6 +488,7 @@ def test_a_pin_is_set_shown_kept_and_taken_off(project: Path, say: Say, document
         "schema": "orch.pins/1",
         "run": 2,
         "step": "key-points",
+        "item": None,
         "pins": {},
     }
     assert "nothing is pinned" in say("pin", "2/key-points", "--remove")

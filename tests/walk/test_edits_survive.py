@@ -528,7 +528,7 @@ def test_a_pin_that_is_taken_off_after_a_conflict_leaves_no_edit_behind(tmp_path
         ("costs", ["weekly"], "costs has no field weekly"),
         ("offer", ["weekly_usd"], "note has no field weekly_usd"),
         ("idea", [], "idea is an input"),
-        ("nothing", [], "has no step nothing"),
+        ("nothing", [], 'has no step "nothing"'),
     ],
 )
 def test_a_pin_that_holds_nothing_is_refused(tmp_path: Path, step: str, fields: list[str], message: str) -> None:

@@ -194,11 +194,26 @@ def test_items_are_shown_edited_and_compared_by_name(orch: Orch, folder: Path) -
     assert "weight" not in text
 
 
+def test_S07_a_pin_on_an_item_is_on_that_item(orch: Orch) -> None:
+    assert orch("run", "--set", "idea=a shop")[0] == 0
+    code, text = orch("pin", "last/profile/acme", "words")
+    assert (code, "1/profile/acme  pinned: words by ana" in text) == (0, True), text
+    assert "orch pin 1/profile/acme --remove" in text
+    pins = {
+        key: json.loads(orch("show", f"1/profile/{key}", "--json")[1])["artifact"]["pins"] for key in ("acme", "beta")
+    }
+    assert pins == {"acme": {"words": "ana"}, "beta": {}}
+    code, text = orch("pin", "last/profile/acme", "--remove")
+    assert (code, "nothing is pinned" in text) == (0, True), text
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
         (("show", "last/profile/nobody"), "profile/nobody not found"),
         (("edit", "last/profile", "--set", "x=1"), "it has no value of its own"),
+        (("edit", "last/profile"), "it has no value of its own"),
+        (("pin", "last/profile"), "pin one of its items: orch pin 1/profile/KEY"),
         (("render", "last/profile"), "is made for each entry of a list"),
         (("render", "last/profile/nobody"), "has no item nobody"),
         (("why", "last/profile/nobody"), 'no step "profile/nobody"'),

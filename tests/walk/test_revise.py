@@ -363,7 +363,7 @@ def test_what_cannot_be_revised_is_refused_and_says_nothing(tmp_path: Path) -> N
     started(there)
     for step, comment, message in (
         ("doubled", "more", "doubled is plain Python"),
-        ("nothing", "more", "has no step nothing"),
+        ("nothing", "more", 'has no step "nothing"'),
         ("price", "  ", "the comment is empty"),
     ):
         with pytest.raises(UsageError, match=message):
