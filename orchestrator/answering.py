@@ -11,6 +11,8 @@ has been allowed or refused (`orch approve`, `orch reject`). What was recorded i
     started, without an output   → in doubt: whether it took effect is not known, so a person decides (S09); one that
                                    may be repeated is run again
     done                         → its output, as recorded (a refusal is one)
+    done by an attempt that      → the same: a tool that acts does not act again because something else went wrong
+    failed                         (`tools_done`)
 
 A call whose arguments the tool would not take anyway is answered at once: no person is asked about it.
 """
@@ -19,14 +21,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from orchestrator.clock import Clock
 from orchestrator.errors import OrchError
 from orchestrator.store.records import ToolRow
 from orchestrator.tools import Tool, call_tool, refusal
-from orchestrator.values import CallRow, ToolCall, ToolOutput
+from orchestrator.tools_done import DoneBefore
+from orchestrator.values import CallRow, Event, ToolCall, ToolOutput
 
 
 class ToolWaits(OrchError):
@@ -50,6 +53,7 @@ class ToolUnapproved(ToolWaits):
 class ToolRecorder(Protocol):
     """Where tool calls are written down; each method is one fenced transaction."""
 
+    async def told(self, event: Event) -> None: ...
     async def tools_asked(self, call_id: str, tool_calls: Sequence[ToolCall]) -> None: ...
     async def tool_started(self, call_id: str, tool_call: ToolCall) -> None: ...
     async def tool_finished(self, call_id: str, output: ToolOutput, whole: str | None) -> None: ...
@@ -67,6 +71,8 @@ class Answering:
     rows: Mapping[tuple[str, str], ToolRow]
     clock: Clock
     event: Callable[..., None]
+    before: DoneBefore = field(default_factory=DoneBefore)
+    recalled: dict[str, ToolRow] = field(default_factory=dict)  # by the id that the model gave: done before
 
     async def answer(self, call: CallRow) -> tuple[ToolOutput, ...]:
         """All calls of a reply, answered in its order. Raises ToolWaits where a person has to say something first."""
@@ -74,6 +80,7 @@ class Answering:
         calls, call_id = call.done.tool_calls, call.sent.id
         for tool_call in calls:
             self._refuse_doubt(call_id, tool_call)
+        self.recalled.update(self.before.take([one for one in calls if self._acts_anew(call_id, one)]))
         asking = [tool_call for tool_call in calls if self._needs_word(call_id, tool_call)]
         free = [tool_call for tool_call in calls if tool_call not in asking]
         if not asking:
@@ -87,6 +94,11 @@ class Answering:
     def _row(self, call_id: str, tool_call: ToolCall) -> ToolRow | None:
         return self.rows.get((call_id, tool_call.call_id))
 
+    def _acts_anew(self, call_id: str, tool_call: ToolCall) -> bool:
+        """Whether this is a call of a tool that acts on the world, of which this attempt has nothing on record."""
+        tool = self._tool(tool_call.name)
+        return tool is not None and not tool.idempotent and self._row(call_id, tool_call) is None
+
     def _was_asked(self, call_id: str, tool_call: ToolCall) -> bool:
         row = self._row(call_id, tool_call)
         return row is not None and row.state == "asked"
@@ -94,7 +106,12 @@ class Answering:
     def _needs_word(self, call_id: str, tool_call: ToolCall) -> bool:
         """Whether a person has to allow the call, and has not said anything yet."""
         tool, row = self._tool(tool_call.name), self._row(call_id, tool_call)
-        if tool is None or not tool.approval or (row is not None and (row.state != "asked" or row.decision)):
+        if (
+            tool is None
+            or not tool.approval
+            or tool_call.call_id in self.recalled
+            or (row is not None and (row.state != "asked" or row.decision))
+        ):
             return False
         return row is not None or not refusal(tool, tool_call.arguments)
 
@@ -121,6 +138,12 @@ class Answering:
 
     async def _execute(self, call_id: str, tool_call: ToolCall) -> tuple[ToolOutput, str | None]:
         await self.recorder.tool_started(call_id, tool_call)
+        earlier = self.recalled.pop(tool_call.call_id, None)
+        if earlier is not None and earlier.output is not None:
+            told = {"name": tool_call.name, "id": tool_call.call_id}
+            self.event("tool.recalled", **told)
+            await self.recorder.told(Event("tool.recalled", data=told))
+            return ToolOutput(tool_call.call_id, earlier.output.output), earlier.whole
         tool = self._tool(tool_call.name)
         if tool is None:
             names = ", ".join(tool.spec.name for tool in self.tools) or "none"

@@ -67,6 +67,7 @@ from orchestrator.spec import Effort
 from orchestrator.stopwatch import untold
 from orchestrator.store.records import ToolRow
 from orchestrator.tools import Tool
+from orchestrator.tools_done import DoneBefore
 from orchestrator.values import (
     CallRow,
     CallSource,
@@ -213,8 +214,8 @@ class Chain:
 
     `opening` are the items that ask, by default the thread's own prompt; `ask` names the question in the record;
     `skipped` counts recorded calls that no longer belong to the thread; `before` are the calls of the threads that this
-    one goes on from. `fallbacks` are the models left to ask where this one does not answer, `barred` those that may not
-    be, and why.
+    one goes on from, `done_before` is what tools have done in attempts that failed. `fallbacks` are the models left to
+    ask where this one does not answer, `barred` those that may not be, and why.
     """
 
     provider: Provider
@@ -228,6 +229,7 @@ class Chain:
     emit: Callable[[Event], None]
     calls: list[CallRow] = field(default_factory=list)
     tool_rows: dict[tuple[str, str], ToolRow] = field(default_factory=dict)  # by call and by the id the model gave
+    done_before: DoneBefore = field(default_factory=DoneBefore)
     source: CallSource = "NEXT_STEP"
     opening: tuple[Item, ...] = ()
     ask: str = ""
@@ -659,7 +661,14 @@ class Chain:
             raise ChainStopped(StepFailed(f"the model asked for tools {rounds} times without answering"), None)
         policy = self.policy
         answering = Answering(
-            policy.step, policy.tools, policy.call_timeout, self.recorder, self.tool_rows, self.clock, self._event
+            policy.step,
+            policy.tools,
+            policy.call_timeout,
+            self.recorder,
+            self.tool_rows,
+            self.clock,
+            self._event,
+            self.done_before,
         )
         return await answering.answer(call)
 

@@ -7,7 +7,7 @@ that was interrupted is entered here again, with the journal its former owner le
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,7 +54,8 @@ from orchestrator.repeating import Visit, round_of, visited
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
 from orchestrator.staleness import holds
 from orchestrator.stopwatch import time_limit
-from orchestrator.store.records import Claim, Fenced, Journal
+from orchestrator.store.records import Claim, Fenced, Journal, ToolRow
+from orchestrator.tools_done import DoneBefore
 from orchestrator.values import (
     Again,
     Commit,
@@ -271,6 +272,7 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
         calls=list(recorded.calls) if recorded else [],
         tool_rows={(row.call_id, row.tool_call.call_id): row for row in journal.tools} if journal else {},
     )
+    chain.done_before = await _done_before(walk, now, chain.tool_rows.values())
     finished = await chain.run()
     base = journal.base_head if journal is not None and recorded else claim.base_head
     return await _commit_model(walk, snapshot, finished, context, base)
@@ -460,6 +462,13 @@ async def _failed_before(walk: Walk, now: Manifest) -> list[Journal]:
             break
         found.insert(0, await store.journal(row.id))
     return found
+
+
+async def _done_before(walk: Walk, now: Manifest, own: Iterable[ToolRow]) -> DoneBefore:
+    """What the step's tools did in attempts that failed; nothing where none of them acts on the world."""
+    if all(tool.idempotent for tool in walk.step.tools):
+        return DoneBefore()
+    return DoneBefore([journal.tools for journal in await _failed_before(walk, now)], own)
 
 
 async def _checked_facts(walk: Walk, snapshot: Snapshot, body: bytes) -> FactsResult:

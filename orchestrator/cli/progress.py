@@ -219,6 +219,10 @@ class Progress(AbstractContextManager["Progress"]):
     def _on_call_adopted(self, event: Event) -> None:
         self._step(event).notes.append("an answer that was under way was fetched, not paid again")
 
+    def _on_tool_recalled(self, event: Event) -> None:
+        name = event.data.get("name", "")
+        self._step(event).notes.append(f"{name} was done before the step failed, and is not done again")
+
     def _on_step_reask(self, event: Event) -> None:
         step = self._step(event)
         reasons = "; ".join(str(reason) for reason in event.data.get("reasons") or ())

@@ -286,6 +286,15 @@ class ToolCalled(RunEvent):
     missing: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRecalled(RunEvent):
+    """An attempt that failed has done this already: its result is told, and nothing is done again."""
+
+    KIND: ClassVar[str] = "tool.recalled"
+    name: str
+    id: str
+
+
 _KINDS: Final[Mapping[str, type[RunEvent]]] = {
     cls.KIND: cls
     for cls in (
@@ -315,6 +324,7 @@ _KINDS: Final[Mapping[str, type[RunEvent]]] = {
         CallDone,
         AskRecalled,
         ToolCalled,
+        ToolRecalled,
     )
 }
 

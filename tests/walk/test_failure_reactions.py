@@ -360,6 +360,22 @@ def test_an_answer_that_stays_wrong_is_asked_for_twice_more_in_its_thread(walk: 
     assert "done" in it.orch("resume")
 
 
+@VENDORS
+def test_S09_what_a_tool_did_before_its_step_failed_is_not_done_again(walk: Shop, vendor: Vendor) -> None:
+    """A resume begins the failed step anew, and its model calls the tool again: it is told what was recorded, also
+    after a resume that fails in its turn."""
+    wrong = ROWS[vendor.kind]["401"][0]
+    it = walk(vendor, shopper, None, wrong, None, wrong)
+    it.run(code=6)
+    it.orch("resume", code=6)
+    said = it.orch("resume")
+    assert "order was done before the step failed, and is not done again" in said
+    assert world(it.folder) == ["door"]
+    [told] = [seen for seen in it.server.seen if seen.turn == 1]
+    assert "door is ordered" in json.dumps(told.effective[-1])
+    assert (it.document()["status"], it.seen().value("buy")) == ("succeeded", {"cost": 24})
+
+
 TOO_LONG = {"openai": "400 too long, by code", "anthropic": "400 too long", "chat": "400 too long, llama.cpp"}
 
 
