@@ -26,6 +26,7 @@ but carried to the commit, so that a one-call step costs two transactions.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -71,6 +72,7 @@ from orchestrator.tools_done import DoneBefore
 from orchestrator.values import (
     CallRow,
     CallSource,
+    Cut,
     DoneCall,
     Event,
     FactBasis,
@@ -159,6 +161,7 @@ class Recorder(ToolRecorder, Protocol):
     async def sent(self, call: SentCall) -> None: ...
     async def again(self, call: SentCall) -> None: ...
     def created(self, call_id: str, response_id: str) -> None: ...
+    async def cut(self, call_id: str, cut: Cut) -> None: ...
     async def told(self, event: Event) -> None: ...
     async def done(self, call: DoneCall, events: Sequence[Event]) -> None: ...
 
@@ -193,10 +196,11 @@ class Endpoints:
 
 @dataclass
 class _Timer:
-    """How long a call takes, from when it leaves."""
+    """How long a call takes, from when it leaves, and what is heard of it meanwhile."""
 
     clock: Clock
     started: float | None = None
+    heard: list[str] = field(default_factory=list)  # what the try under way has said
 
     def start(self) -> None:
         self.started = self.clock.monotonic()
@@ -323,6 +327,11 @@ class Chain:
                 begin=begin,
                 again=again,
             )
+        except asyncio.CancelledError:
+            if timer.started is not None:
+                said = "".join(timer.heard)
+                await self.recorder.cut(sent.id, Cut(said, Usage(sent.estimate_tokens, output_tokens=estimate(said))))
+            raise
         except BudgetExceeded as exceeded:
             if timer.started is None:  # it has not come to be sent; later, a further try may not be
                 raise
@@ -461,12 +470,14 @@ class Chain:
                 self.recorder.created(sent.id, event.data)
             elif event.kind == "retry":
                 self._first_text = None
+                timer.heard.clear()
                 self._event("call.retry", why=event.data, wait=event.wait)
             elif event.kind == "wait":
                 self._event("call.waiting", why=event.data, wait=round(event.wait, 1))
             else:
                 if self._first_text is None:
                     self._first_text = timer.seconds()
+                timer.heard.append(event.data)
                 self._event("call.text", delta=event.data)
 
         return listen

@@ -534,12 +534,21 @@ class DoneCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """A call that was given up in mid-stream: what had been said by then, and what that may have used, by estimate."""
+
+    text: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class CallRow:
     """A call as the store holds it, with its items: the thread's transcript is these in order of `seq`."""
 
     sent: SentCall
     done: DoneCall | None
     response_id: str | None = None
+    cut: Cut | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from orchestrator.values import (
     ArtifactVersion,
     CallRow,
     Context,
+    Cut,
     Dispatch,
     DoneCall,
     Event,
@@ -449,6 +450,10 @@ class StoreRecorder:
             self.claim = replace(self.claim, events=(*self.claim.events, event))
         else:
             await self.store.note(self.dispatch, (event,))
+
+    async def cut(self, call_id: str, cut: Cut) -> None:
+        with contextlib.suppress(StoreError, Fenced):  # it is over in any case
+            await self.store.cut(self.dispatch, call_id, cut)
 
     async def done(self, call: DoneCall, events: Sequence[Event]) -> None:
         await self.store.done(self.dispatch, call, events)

@@ -179,10 +179,13 @@ def _print_thread(out: Console, thread: dict[str, Any]) -> None:
             chained = f"{call['model']}, {chained}"
         usage = ""
         if call["input_tokens"] is not None:
-            usage = f"{tokens(call['input_tokens'])}→{tokens(call['output_tokens'] or 0)}"
+            about = "about " if call["usage_estimated"] else ""
+            usage = f"{about}{tokens(call['input_tokens'])}→{tokens(call['output_tokens'] or 0)}"
         cost = money(Decimal(call["cost_usd"])) if call["cost_usd"] is not None else "–"
         line = f"{call['seq']}  {call['source']:<11}  {chained}  {usage}  {cost}  {call['outcome']}"
         show(out, visible(line + (f": {excerpt(call['reason'])}" if call["reason"] else "")), indent=4)
+        if call["partial_text"]:
+            show(out, f"it had said: {excerpt(call['partial_text'])}", indent=8)
 
 
 def _print_blocks(out: Console, title: str, blocks: Sequence[dict[str, Any]]) -> None:

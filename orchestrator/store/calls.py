@@ -18,11 +18,13 @@ from orchestrator.store.records import Fenced
 from orchestrator.store.sql import Sql, Tx, insert
 from orchestrator.values import (
     Block,
+    Cut,
     Dispatch,
     DoneCall,
     Event,
     Manifest,
     SentCall,
+    TextItem,
     ThreadRecord,
     ToolCall,
     ToolOutput,
@@ -51,6 +53,10 @@ _SENT = insert(
     " reserved_usd price sent_at state",
 )
 _CREATED = Sql("UPDATE call SET created_id = :response WHERE id = :call AND state = 'sent' AND {scope}")
+_CUT = Sql(
+    "UPDATE call SET input_tokens = :input, output_tokens = :output, usage_estimated = 1, output_items = :said"
+    " WHERE id = :call AND attempt_id = :attempt AND state = 'sent' AND {scope}"
+)
 _DONE = Sql(
     """
 UPDATE call SET state = :state, response_id = :response, outcome = :outcome, reason = :reason,
@@ -212,6 +218,16 @@ def again(tx: Tx, dispatch: Dispatch, call: SentCall) -> None:
 
 def created(tx: Tx, call_id: str, response_id: str) -> None:
     tx.run(_CREATED, call=call_id, response=response_id)
+
+
+def cut(tx: Tx, dispatch: Dispatch, call_id: str, cut: Cut) -> None:
+    """A call that was given up in mid-stream: what it had said, and may have used. It stays without an answer."""
+    fence(tx, dispatch)
+    bodies = Bodies(tx)
+    said = refer((TextItem((cut.text,)),) if cut.text else (), bodies)
+    bodies.write()
+    used = {"input": cut.usage.input_tokens, "output": cut.usage.output_tokens}
+    tx.run(_CUT, call=call_id, attempt=dispatch.attempt_id, said=said, **used)
 
 
 def note(tx: Tx, dispatch: Dispatch, events: Sequence[Event]) -> None:

@@ -22,6 +22,7 @@ from orchestrator.values import (
     Attachment,
     Block,
     CallRow,
+    Cut,
     DoneCall,
     Manifest,
     Prompt,
@@ -199,7 +200,15 @@ def _call(row: t.Call, bodies: Mapping[str, bytes], opening: TextItem) -> CallRo
         price=Price.read(row.price) if row.price else None,
     )
     done = None if row.state == "sent" else _done(row, bodies)
-    return CallRow(sent, done, row.response_id or row.created_id)
+    return CallRow(sent, done, row.response_id or row.created_id, _cut(row, bodies) if done is None else None)
+
+
+def _cut(row: t.Call, bodies: Mapping[str, bytes]) -> Cut | None:
+    usage = _usage(row)
+    if usage is None:
+        return None
+    said = content.items(row.output_items, bodies)
+    return Cut("".join(item.text for item in said if isinstance(item, TextItem)), usage)
 
 
 def _done(row: t.Call, bodies: Mapping[str, bytes]) -> DoneCall:

@@ -81,6 +81,7 @@ from orchestrator.values import (
     BudgetRow,
     Commit,
     CommitResult,
+    Cut,
     Dispatch,
     DoneCall,
     ErrorRecord,
@@ -303,6 +304,10 @@ class Store:
     async def note(self, dispatch: Dispatch, events: Sequence[Event]) -> None:
         """Write down what happened to an attempt. Raises Fenced."""
         await self._write("note", partial(calls.note, dispatch=dispatch, events=events))
+
+    async def cut(self, dispatch: Dispatch, call_id: str, cut: Cut) -> None:
+        """Write down what a call that was given up in mid-stream had said, and may have used. Raises Fenced."""
+        await self._write("cut", partial(calls.cut, dispatch=dispatch, call_id=call_id, cut=cut))
 
     async def done(self, dispatch: Dispatch, call: DoneCall, events: Sequence[Event] = ()) -> None:
         """Record a call's reply, or its failure, and settle what was reserved for it. Raises Fenced."""

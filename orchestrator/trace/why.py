@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # A number is one word with its groups and fraction: 997 does not stand in 1,997.
 _WORD: Final = re.compile(r"\d+(?:[.,]\d+)+|\w+")
 _RUN: Final = 4
+_DIED: Final = "no answer is recorded: the process ended while this call was in flight"
+_STOPPED: Final = "no answer is recorded: the call was given up in mid-stream; its tokens are estimates"
 
 
 def why_document(
@@ -95,7 +97,9 @@ def _thread(thread: ThreadJournal, inputs_hash: str | None) -> dict[str, Any]:
 
 def _call(call: CallRow) -> dict[str, Any]:
     sent, done = call.sent, call.done
-    usage = done.usage if done else None
+    cut = call.cut
+    usage = done.usage if done else cut.usage if cut else None
+    unanswered = _STOPPED if cut else _DIED
     return {
         "seq": sent.seq,
         "source": sent.source,
@@ -104,11 +108,13 @@ def _call(call: CallRow) -> dict[str, Any]:
         "response_id": (done.response_id if done else None) or call.response_id,
         "rung": sent.rung,
         "outcome": done.outcome if done else "sent",
-        "reason": done.reason if done else "no answer is recorded: the process ended while this call was in flight",
+        "reason": done.reason if done else unanswered,
         "estimate_tokens": sent.estimate_tokens,
         "input_tokens": usage.input_tokens if usage else None,
         "cached_tokens": usage.cached_tokens if usage else None,
         "output_tokens": usage.output_tokens if usage else None,
+        "usage_estimated": done.usage_estimated if done else cut is not None,
+        "partial_text": cut.text if cut else None,
         "cost_usd": usd(done.cost_usd) if done else None,
         "seconds": round(done.seconds, 3) if done else None,
         "first_text_seconds": _rounded(done.first_text_seconds) if done else None,

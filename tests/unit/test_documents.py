@@ -406,6 +406,8 @@ def test_R024_the_why_document() -> None:
         "input_tokens": 30,
         "cached_tokens": 10,
         "output_tokens": 5,
+        "usage_estimated": False,
+        "partial_text": None,
         "cost_usd": "0.01",
         "seconds": 1.0,
         "first_text_seconds": None,

@@ -12,6 +12,8 @@ import pytest
 
 from orchestrator import engine
 from orchestrator.engine import RunOptions
+from orchestrator.trace.why import why_document
+from orchestrator.values import Event
 from tests.contract.vendors import ANTHROPIC, OPENAI, Vendor
 from tests.strict_server import Fault, StrictServer
 from tests.walk.harness import Seen, check_no_gap, look
@@ -34,23 +36,31 @@ outputs: [write]
 WORDS = "a note of some length, in several words"
 
 
-@pytest.mark.parametrize("events", [0, 4], ids=["before the first word", "half said"])
+@pytest.mark.parametrize("events", [0, 5], ids=["before the first word", "half said"])
 @pytest.mark.parametrize("vendor", [OPENAI, ANTHROPIC], ids=lambda vendor: vendor.name)
 def test_A24_a_cancelled_call_leaves_nothing_half_done_and_is_charged(
     tmp_path: Path, vendor: Vendor, events: int
 ) -> None:
-    """What the cancelled call may have cost stays held against the cap; the step then ends as if nothing had been."""
+    """What the cancelled call may have cost stays held against the cap, and is estimated; what it had said is in the
+    trace, and nowhere else. The step then ends as if nothing had been."""
     with vendor.stand_in(lambda seen: {"text": WORDS}) as server:
         (tmp_path / "note.yaml").write_text(PIPELINE)
         prices = '[prices."m-*"]\ninput = 1\noutput = 2\n'
         (tmp_path / "orchestrator.toml").write_text('user = "ana"\n' + prices)
         server.faults = [Fault(stalled=events, stall_seconds=60)]
-        cancelled, resumed = asyncio.run(_cancelled_and_resumed(tmp_path, vendor, server))
+        cancelled, resumed = asyncio.run(_cancelled_and_resumed(tmp_path, vendor, server, words=events > 0))
         assert server.seen[0].disconnected.wait(10), "the connection is closed"
     assert cancelled.status == "paused"
     assert cancelled.artifacts.keys() == {"idea"}
     (call,) = cancelled.calls("write")
     assert call.done is None
+    assert call.cut is not None
+    assert WORDS.startswith(call.cut.text)
+    assert 0 < len(call.cut.text) < len(WORDS) if events else call.cut.text == ""
+    assert call.cut.usage.input_tokens == call.sent.estimate_tokens
+    assert (call.cut.usage.output_tokens > 0) is bool(events)
+    [told] = why_document(cancelled.journals["write"][0], "write", None, None)["threads"][0]["calls"]
+    assert (told["outcome"], told["usage_estimated"], told["partial_text"]) == ("sent", True, call.cut.text)
     assert cancelled.steps["write"].cost_partial
     assert call.sent.reserve_usd is not None
     assert call.sent.reserve_usd > 0
@@ -59,10 +69,20 @@ def test_A24_a_cancelled_call_leaves_nothing_half_done_and_is_charged(
     check_no_gap(resumed)
 
 
-async def _cancelled_and_resumed(folder: Path, vendor: Vendor, server: StrictServer) -> tuple[Seen, Seen]:
-    async with opened(folder, at(server, vendor, "m-1")) as (services, graph):
+async def _cancelled_and_resumed(
+    folder: Path, vendor: Vendor, server: StrictServer, *, words: bool
+) -> tuple[Seen, Seen]:
+    said = asyncio.Event()
+
+    def hear(event: Event) -> None:
+        if event.kind == "call.text":
+            said.set()
+
+    async with opened(folder, at(server, vendor, "m-1"), listener=hear) as (services, graph):
         task = asyncio.create_task(engine.start_run(services, graph, RunOptions(inputs={"idea": "a shop"})))
         assert await asyncio.to_thread(server.stalling.wait, 30)
+        if words:
+            await asyncio.wait_for(said.wait(), 30)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
