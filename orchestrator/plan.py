@@ -291,18 +291,26 @@ def _priced(
         # How often a body asks is known when it has run: its text tells a beginning, nothing tells an end.
         least = low.usd * step.questions if low else None
         return PlannedStep(step.name, action, (*reasons, BODY), tokens * step.questions, least, None)
-    # The worst case: every re-ask used, each carrying all earlier replies at their cap.
-    worst = [prices.worst(provider, model, tokens + n * cap, cap) for n in range(step.reasks + 1)]
+    # The worst case: every re-ask used, each carrying all earlier replies at their cap, at the dearest of the models
+    # that may be asked.
+    longest = max(one.max_output_tokens for one in step.model.candidates)
+    worst = [_dearest(prices, step.model, tokens + n * longest) for n in range(step.reasks + 1)]
     if step.repeat is not None:
         # Each further visit is shown the version before it, and told what is not good yet.
-        more = tokens + 2 * cap
-        worst += [prices.worst(provider, model, more + n * cap, cap) for n in range(step.reasks + 1)] * (
-            step.repeat.max_rounds - 1
-        )
+        more = tokens + 2 * longest
+        visit = [_dearest(prices, step.model, more + n * longest) for n in range(step.reasks + 1)]
+        worst += visit * (step.repeat.max_rounds - 1)
         reasons = (*reasons, f"at most {step.repeat.max_rounds} visits")
     known = [cost for cost in worst if cost is not None]
     high = sum(known, Decimal(0)) if len(known) == len(worst) else None
     return PlannedStep(step.name, action, reasons, tokens, low.usd if low else None, high)
+
+
+def _dearest(prices: Prices, model: ModelChoice, tokens: int) -> Decimal | None:
+    """The most that one question may cost, at whichever model answers it; None where that of one is not known."""
+    worst = [prices.worst(one.provider, one.model, tokens, one.max_output_tokens) for one in model.candidates]
+    known = [cost for cost in worst if cost is not None]
+    return max(known) if len(known) == len(worst) else None
 
 
 def _prompt_tokens(step: StepNode, sizes: Mapping[str, int]) -> int:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +73,14 @@ class Shop:
     sensitivity: str = "internal"
     may_see: dict[str, str] = field(default_factory=dict)
     pipeline: str = PIPELINE
+    config: str = ""
 
     def write(self) -> None:
         tables = [
             table(name, KINDS[name][0], server, f'may_see = "{self.may_see.get(name, "internal")}"\n')
             for name, server in self.servers.items()
         ]
-        shop(self.folder, self.pipeline.replace("SENSITIVITY", self.sensitivity), "".join(tables))
+        shop(self.folder, self.pipeline.replace("SENSITIVITY", self.sensitivity), "".join([*tables, self.config]))
 
     def run(self, observer: Callable[[str], None] | None = None) -> Run:
         self.write()
@@ -336,6 +338,27 @@ def test_S24_the_hosts_of_fallbacks_are_asked_about_like_all_others(shop: Make) 
     assert hosts == {server.base_url.split("/v1")[0] for server in it.servers.values()}
     assert {step.name for step in it.plan().steps} == {"buy", "report"}
     assert len(it.plan().hosts) == 3, "the plan names every host that may be sent to"
+
+
+def test_S31_the_worst_case_of_a_plan_is_that_of_the_dearest_model_that_may_be_asked(shop: Make) -> None:
+    """A dear spare is in it, with its own cap on the reply; where the price of one is not known, none is told."""
+    capped = PIPELINE.replace("[spare, last]", "[spare, last], max_output_tokens: 300")
+    it = shop(pipeline=capped.replace("structured: prompt", "structured: prompt, max_output_tokens: 300"))
+    prices = "[prices.{}]\ninput = 1\noutput = {}\n"
+
+    def worst(*tables: tuple[str, int]) -> Decimal | None:
+        it.config = "".join(prices.format(model, output) for model, output in tables)
+        [buy] = [step for step in it.plan().steps if step.name == "buy"]
+        found: Decimal | None = buy.cost_high_usd
+        return found
+
+    cheap = worst(("first", 2), ("second", 1), ("third", 1))
+    dear = worst(("first", 2), ("second", 102), ("third", 1))
+    assert cheap is not None
+    assert dear is not None
+    # Three askings, the re-asks among them, each with a reply of up to 300 tokens at $102 a million instead of $2.
+    assert dear - cheap == 3 * 300 * Decimal(100) / 1_000_000
+    assert worst(("first", 2), ("second", 1)) is None
 
 
 @pytest.mark.parametrize(
