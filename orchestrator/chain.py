@@ -94,7 +94,7 @@ from orchestrator.workers import aside
 
 # A call that is reported to have cost more is not believed, and charged as it was reserved: a server may say anything.
 MOST_USD: Final = Decimal(10_000)
-MAX_TOOL_ROUNDS: Final = 50
+MAX_TOOL_ROUNDS: Final = 100
 LOOK_TOKENS: Final = 6_000  # what one search or page of the provider's brings along may weigh, where a cap reserves
 WINDOW_FULL: Final = "model_context_window_exceeded"  # a vendor's name for a reply that no higher cap would complete
 

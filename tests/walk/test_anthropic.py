@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.chain import MAX_TOOL_ROUNDS
 from orchestrator.ids import is_synthetic
 from tests.contract.vendors import ANTHROPIC
 from tests.strict_messages import MessagesServer, form_of
@@ -225,9 +226,9 @@ def test_a_paused_turn_goes_on_in_a_call_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_turn_that_pauses_for_ever_ends(tmp_path: Path) -> None:
-    run, server = shopping(tmp_path, *[PAUSED] * 99)
+    run, server = shopping(tmp_path, *[PAUSED] * 200)
     assert run.status == "failed"
-    assert len(server.seen) == 51
+    assert len(server.seen) == MAX_TOOL_ROUNDS + 1
 
 
 class Counting(MessagesServer):
