@@ -65,7 +65,7 @@ from orchestrator.providers.retry import respond
 from orchestrator.providers.tokens import estimate
 from orchestrator.providers.window import Calibration, over_window
 from orchestrator.spec import Effort
-from orchestrator.stopwatch import untold
+from orchestrator.stopwatch import ran_out, untold
 from orchestrator.store.records import ToolRow
 from orchestrator.tools import Tool
 from orchestrator.tools_done import DoneBefore
@@ -315,9 +315,10 @@ class Chain:
             self._lost = bool(sent.reserve_usd)
 
         self._lost = False
+        kept = Kept(self.provider) if request.background else None
         try:
             reply = await respond(
-                Kept(self.provider) if request.background else self.provider,
+                kept or self.provider,
                 request,
                 self._listener(sent, timer),
                 deadline=self.policy.deadline,
@@ -331,6 +332,8 @@ class Chain:
             if timer.started is not None:
                 said = "".join(timer.heard)
                 await self.recorder.cut(sent.id, Cut(said, Usage(sent.estimate_tokens, output_tokens=estimate(said))))
+            if kept is not None and ran_out():  # stopped by a person, the answer is fetched when the run goes on
+                await kept.forget(request)
             raise
         except BudgetExceeded as exceeded:
             if timer.started is None:  # it has not come to be sent; later, a further try may not be
@@ -341,6 +344,8 @@ class Chain:
             if timer.started is None:  # it has not come to be sent
                 await self._elsewhere(failure, None)
                 return None
+            if kept is not None:
+                await kept.forget(request)
             await self._failed(sent, failure, timer.seconds())
             return None
         return await self._weigh(sent, request, reply, timer.seconds())

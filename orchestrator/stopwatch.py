@@ -46,6 +46,12 @@ def stood() -> float:
     return watch.stood if watch is not None else 0.0
 
 
+def ran_out() -> bool:
+    """Whether the step under way is being stopped because its time is over."""
+    watch = _running.get()
+    return watch is not None and watch.limit.expired()
+
+
 def untold() -> float:
     """Seconds of waiting that have come since this was asked last: what is to go on record with the next call."""
     watch = _running.get()

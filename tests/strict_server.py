@@ -149,6 +149,7 @@ class StrictServer:
         self.stalling = threading.Event()  # a stream stands still
         self.asked_for: list[str] = []  # paths by which a response was to be had again
         self.unfinished = 0  # so many times it is told that a background response is still being made
+        self.stopped: list[str] = []  # ids of background responses that were cancelled
         self.connections = 0
         self._nodes: dict[str, list[Json]] = {}
         self._responses: dict[str, Json] = {}
@@ -240,8 +241,17 @@ class StrictServer:
         return f"event: {event['type']}\ndata: {data}\n\n".encode()
 
     def beside(self, path: str, raw: bytes, headers: dict[str, str]) -> Json:
-        """The answer to a request for something else. Raises Refused."""
-        raise Refused(404, "Not found")
+        """The answer to a request for something else: to stop a response that is made in the background. Raises
+        Refused."""
+        found = re.fullmatch(re.escape(self.path) + r"/([^/]+)/cancel", path)
+        with self._lock:
+            if found is None or found[1] not in self._responses:
+                raise Refused(404, "Not found")
+            if not self._responses[found[1]]["background"]:
+                raise Refused(400, "Only background responses can be cancelled.")
+            self.stopped.append(found[1])
+            self._responses[found[1]] |= {"status": "cancelled", "output": [], "usage": None}
+            return self._responses[found[1]]
 
     def retrieve(self, response_id: str, path: str) -> Json:
         with self._lock:

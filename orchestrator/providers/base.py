@@ -120,6 +120,11 @@ class Provider(Protocol):
         """
         ...
 
+    async def give_up(self, response_id: str, request: Request) -> None:
+        """Say that nobody will ask for the answer that is being made under this id in the background, where the vendor
+        lets itself be told. It is a courtesy to the bill: whatever comes of it, nothing is raised but cancellation."""
+        ...
+
     async def count(self, request: Request) -> int | None:
         """The tokens that this request would bring, exactly and without charge, where the vendor counts for us; None
         where it does not, or did not answer. Cancellation propagates."""

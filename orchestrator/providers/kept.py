@@ -57,6 +57,14 @@ class Kept:
     ) -> Reply | None:
         return await self._provider.retrieve(response_id, request, listener, after=after)
 
+    async def give_up(self, response_id: str, request: Request) -> None:
+        await self._provider.give_up(response_id, request)
+
+    async def forget(self, request: Request) -> None:
+        """Give up the answer that was begun, if one was."""
+        if self._id:
+            await self._provider.give_up(self._id, request)
+
     async def count(self, request: Request) -> int | None:
         return await self._provider.count(request)
 

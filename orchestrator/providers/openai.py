@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
@@ -22,6 +23,7 @@ ENDINGS: Final[Mapping[str, Ending]] = {
     "response.failed": "failed",
 }
 RUNNING: Final = frozenset({"queued", "in_progress"})
+GIVE_UP_SECONDS: Final = 5.0
 
 
 class _OpenAISdk(VendorProvider):
@@ -82,6 +84,16 @@ class OpenAIProvider(_OpenAISdk):
             if failure.kind in RETRYABLE:
                 raise
             return None
+
+    async def give_up(self, response_id: str, request: Request) -> None:
+        """Stop a response that is made in the background; one that has ended, or is not there, is left as it is."""
+        at_once = replace(request, timeout=min(request.timeout, GIVE_UP_SECONDS))
+        with suppress(ProviderFailure):
+            await self._tried(at_once, lambda client: self._cancel(client, response_id, at_once.timeout))
+
+    async def _cancel(self, client: Any, response_id: str, timeout: float) -> None:
+        path = f"{self.path}/{quote(response_id, safe='')}/cancel"
+        await client.post(path, cast_to=object, options=self._options(timeouts(timeout)))
 
     async def _kept(
         self, client: Any, response_id: str, request: Request, listener: Listener, after: int | None

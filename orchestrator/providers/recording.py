@@ -102,6 +102,9 @@ class RecordingProvider:
             await self._tape.add(self.traits, request, replace(reply, tries=1))
         return reply
 
+    async def give_up(self, response_id: str, request: Request) -> None:
+        await self._inner.give_up(response_id, request)
+
     async def count(self, request: Request) -> int | None:
         return await self._inner.count(request)
 

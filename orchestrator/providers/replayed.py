@@ -92,6 +92,9 @@ class ReplayedProvider:
         """Asked again, a request gets its reply again: there is nothing to fetch."""
         return None
 
+    async def give_up(self, response_id: str, request: Request) -> None:
+        """Nothing goes on here while nobody listens."""
+
     async def count(self, request: Request) -> int | None:
         """Nobody counts here."""
         return None

@@ -99,6 +99,9 @@ class ScriptedProvider:
         """Whole replies are not kept here."""
         return None
 
+    async def give_up(self, response_id: str, request: Request) -> None:
+        """Nothing goes on here while nobody listens."""
+
     async def count(self, request: Request) -> int | None:
         """Nobody counts here."""
         return None

@@ -108,6 +108,10 @@ class VendorProvider(ABC):
                 raise
             raise known from error
 
+    async def give_up(self, response_id: str, request: Request) -> None:
+        """Nothing, unless a vendor answers in the background."""
+        return
+
     async def count(self, request: Request) -> int | None:
         return None
 

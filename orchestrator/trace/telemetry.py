@@ -317,6 +317,9 @@ class TracedProvider:
     ) -> Reply | None:
         return await self._inner.retrieve(response_id, request, listener, after=after)
 
+    async def give_up(self, response_id: str, request: Request) -> None:
+        await self._inner.give_up(response_id, request)
+
     async def count(self, request: Request) -> int | None:
         return await self._inner.count(request)
 

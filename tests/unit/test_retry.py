@@ -48,6 +48,8 @@ class World:
             raise self.failures.pop(0)
         return REPLY
 
+    async def give_up(self, response_id: str, request: Request) -> None: ...
+
     async def retrieve(
         self, response_id: str, request: Request, listener: Listener = no_listener, *, after: int | None = None
     ) -> Reply | None:

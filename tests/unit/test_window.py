@@ -29,6 +29,8 @@ class Counting:
         self.asked += 1
         return self.counted
 
+    async def give_up(self, *args: Any) -> None: ...
+
     async def retrieve(self, *args: Any, **more: Any) -> Any:
         raise AssertionError("nothing was sent")
 

@@ -17,7 +17,7 @@ from orchestrator.values import Event
 from tests.contract.vendors import ANTHROPIC, OPENAI, Vendor
 from tests.strict_server import Fault, StrictServer
 from tests.walk.harness import Seen, check_no_gap, look
-from tests.walk.over_http import at, opened
+from tests.walk.over_http import at, opened, resume_here, run_here
 
 PIPELINE = """
 version: 1
@@ -90,3 +90,26 @@ async def _cancelled_and_resumed(
         cancelled = await look(services, graph, run.id)
         await engine.resume_run(services, graph, run)
         return cancelled, await look(services, graph, run.id)
+
+
+@pytest.mark.parametrize("by", ["its time", "a person"])
+def test_a_background_call_is_stopped_at_the_vendor_when_nobody_will_ask_for_it(tmp_path: Path, by: str) -> None:
+    """One that ran out of its step's time is: the next attempt asks anew. One that a person has stopped goes on there,
+    and is fetched when the run is resumed."""
+    timed = "write: {timeout: 1s, reads" if by == "its time" else "write: {reads"
+    pipeline = PIPELINE.replace("write: {reads", timed).replace("max_output_tokens: 500", "background: true")
+    with StrictServer(lambda seen: {"text": WORDS}) as server:
+        (tmp_path / "note.yaml").write_text(pipeline)
+        (tmp_path / "orchestrator.toml").write_text('user = "ana"\n[prices."m-*"]\ninput = 1\noutput = 2\n')
+        server.faults = [Fault(stalled=5, stall_seconds=60)]
+        if by == "its time":
+            run = run_here(tmp_path, at(server, OPENAI, "m-1"), {"idea": "a shop"})
+            assert run.status == "failed"
+            assert run.steps["write"].cost_partial
+            assert server.stopped == [server.seen[0].response["id"]]
+            run, asked = resume_here(tmp_path, at(server, OPENAI, "m-1")), 2
+        else:
+            _, run = asyncio.run(_cancelled_and_resumed(tmp_path, OPENAI, server, words=True))
+            asked = 1
+            assert server.stopped == []
+    assert (run.status, run.text("write"), len(server.seen)) == ("succeeded", WORDS, asked)
