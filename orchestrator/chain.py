@@ -58,6 +58,7 @@ from orchestrator.moves import (
     was_compacted,
 )
 from orchestrator.providers.base import Provider, StreamEvent, may_be_billed
+from orchestrator.providers.foreign import since_compaction
 from orchestrator.providers.kept import Kept
 from orchestrator.providers.limits import Admission, Limits
 from orchestrator.providers.prices import Prices
@@ -72,6 +73,7 @@ from orchestrator.tools_done import DoneBefore
 from orchestrator.values import (
     CallRow,
     CallSource,
+    ContextEdits,
     Cut,
     DoneCall,
     Event,
@@ -122,6 +124,7 @@ class Policy:
     visit: int = 1
     item: str | None = None
     background: bool = False
+    edits: ContextEdits | None = None
     hosted: tuple[HostedTool, ...] = ()
 
 
@@ -409,6 +412,7 @@ class Chain:
             step=policy.step,
             item=policy.item,
             background=policy.background,
+            edits=policy.edits,
             call=len(self.calls) + 1,
             thread_name=self.thread.name if policy.visit == 1 else f"visit-{policy.visit}",
         )
@@ -419,7 +423,8 @@ class Chain:
 
     def _sent(self, move: Send, request: Request, rung: Rung) -> SentCall:
         said = self._said(move)
-        tokens = self._estimate((*(shortened(said) if rung == "compact" else said), *move.items))
+        whole = (*(shortened(said) if rung == "compact" else said), *move.items)
+        tokens = self._estimate(whole if request.edits is None else since_compaction(whole))
         traits = self.provider.traits
         wire = self.provider.wire(request)
         price = self.prices.price(traits.name, request.model)
@@ -510,7 +515,11 @@ class Chain:
 
     async def _weigh(self, sent: SentCall, request: Request, reply: Reply, seconds: float) -> Finished | None:
         usage = reply.usage
-        if usage is not None:
+        if reply.edited:
+            said = {"seq": sent.seq, "what": list(reply.edited)}
+            self._event("context.edited", **said)
+            await self.recorder.told(Event("context.edited", data=said))
+        elif usage is not None:
             self.endpoints.calibration.learn(sent.provider, sent.model, sent.estimate_tokens, usage.input_tokens)
         cost = sent.price.cost(usage) if usage and sent.price else None
         if cost is not None and cost > MOST_USD:
@@ -549,7 +558,8 @@ class Chain:
             return "the server ignored previous_response_id"
         if reply.id == request.thread:
             return "the server answered under the id of the response before"
-        before = last_input_tokens(self._held()[:-1])
+        # A provider that may sum the thread up counts fewer then: the echo alone has to do.
+        before = last_input_tokens(self._held()[:-1]) if request.edits is None else 0
         if reply.usage is not None and before and reply.usage.input_tokens < before:
             return "the server counted fewer input tokens than the chain holds"
         return ""
@@ -615,6 +625,7 @@ class Chain:
             policy.output,
             self._form,
             policy.background,
+            policy.edits,
         )
 
     def _move_to(self, candidate: Candidate, left: tuple[Candidate, ...]) -> None:
@@ -626,6 +637,7 @@ class Chain:
             max_output_tokens=candidate.max_output_tokens,
             output=candidate.output,
             background=candidate.background,
+            edits=candidate.edits,
         )
 
     async def _elsewhere(self, failure: ProviderFailure, done: DoneCall | None) -> None:

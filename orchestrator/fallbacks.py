@@ -19,7 +19,7 @@ from orchestrator.moves import in_transcript, standing
 from orchestrator.providers.base import Provider
 from orchestrator.providers.foreign import portable
 from orchestrator.spec import Effort
-from orchestrator.values import CallRow, Item, OutputFormat, TextItem
+from orchestrator.values import CallRow, ContextEdits, Item, OutputFormat, TextItem
 
 # Failures that say something about this model or its host, and nothing about another.
 FALLS_BACK: Final = frozenset(
@@ -41,6 +41,7 @@ class Candidate:
     output: OutputFormat | None
     form: str = ""
     background: bool = False
+    edits: ContextEdits | None = None
 
     @property
     def name(self) -> str:

@@ -29,7 +29,7 @@ from orchestrator.spec import (
     Structured,
 )
 from orchestrator.tools import Tool
-from orchestrator.values import FromEarlier, HostedTool
+from orchestrator.values import ContextEdits, FromEarlier, HostedTool
 
 if TYPE_CHECKING:
     from orchestrator.project import Project
@@ -96,6 +96,7 @@ class ModelChoice:
     structured: Structured = "native"
     fallbacks: tuple[ModelChoice, ...] = ()
     background: bool = False
+    edits: ContextEdits | None = None
 
     @property
     def name(self) -> str:
@@ -110,8 +111,10 @@ class ModelChoice:
     @property
     def settings(self) -> dict[str, Any]:
         """What its calls carry beside the model's name. What is as usual is left out where it came later."""
-        usual = {} if self.structured == "native" else {"structured": self.structured}
-        return {"effort": self.effort, "max_output_tokens": self.max_output_tokens, **usual}
+        unusual: dict[str, Any] = {} if self.structured == "native" else {"structured": self.structured}
+        if self.edits is not None:
+            unusual["edits"] = [self.edits.compact_at, self.edits.clear_tools_at]
+        return {"effort": self.effort, "max_output_tokens": self.max_output_tokens, **unusual}
 
 
 @dataclass(frozen=True, slots=True)

@@ -405,6 +405,7 @@ async def render_step(
         max_output_tokens=step.model.max_output_tokens,
         effort=step.model.effort,
         background=step.model.background,
+        edits=step.model.edits,
         step=step.name,
     )
     model = f"{step.model.provider}:{step.model.model}"

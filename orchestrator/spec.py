@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from orchestrator.errors import Place
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+EditKind = Literal["compact", "clear_tools"]
 Structured = Literal["native", "prompt"]  # a form: sent as the vendor's own parameter, or written into the task
 Sensitivity = Literal["public", "internal", "confidential", "secret"]
 SENSITIVITY_RANK: Final[Mapping[str, int]] = {"public": 0, "internal": 1, "confidential": 2, "secret": 3}
@@ -133,6 +134,13 @@ class RepeatSpec(Strict):
     then: Literal["fail", "accept"] = "fail"
 
 
+class VendorContextSpec(Strict):
+    """What the provider may do to a step's own thread once a request of it has so many tokens."""
+
+    compact_at: int | None = Field(default=None, ge=1000)
+    clear_tools_at: int | None = Field(default=None, ge=1000)
+
+
 class ModelSpec(Strict):
     """A model alias: `use` is `provider:model`, with the parameters every call on it carries. `fallback` are aliases
     that are asked in its place, in this order, where it does not answer."""
@@ -143,6 +151,7 @@ class ModelSpec(Strict):
     structured: Structured | None = None
     fallback: tuple[str, ...] = ()
     background: bool = False
+    vendor_context: VendorContextSpec | None = None
 
 
 class DefaultsSpec(Strict):
@@ -371,7 +380,7 @@ class ProviderSpec(Strict):
     """`[providers.NAME]` of the project file. `kind` is what the server speaks: OpenAI's Responses API, its older chat
     completions, Anthropic's Messages API; or written or recorded answers. `store = false` is ZDR: no id is ever sent,
     reasoning travels sealed. `structured` is how its models are asked for a form, unless a model or a step says else.
-    `hosted_tools`: what it runs itself, where the host does not say.
+    `hosted_tools`: what it runs itself, `vendor_context`: what it can do to a long thread, where the host does not say.
     """
 
     kind: Literal["openai", "chat", "anthropic", "scripted", "replayed"] | None = None
@@ -383,6 +392,7 @@ class ProviderSpec(Strict):
     structured: Structured | None = None
     hosted_tools: tuple[Literal["web_search", "web_fetch"], ...] | None = None
     accepts: tuple[Literal["image", "pdf"], ...] | None = None
+    vendor_context: tuple[EditKind, ...] | None = None
 
     @property
     def sends(self) -> bool:

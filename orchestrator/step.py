@@ -43,7 +43,7 @@ from orchestrator.expressions import ExpressionError
 from orchestrator.facts import FactsResult, check_facts
 from orchestrator.fan_out import collector
 from orchestrator.gates import gate_step
-from orchestrator.graph import Graph, StepNode
+from orchestrator.graph import Graph, ModelChoice, StepNode
 from orchestrator.handing import AUTHOR, facts_of, guards_of, handed
 from orchestrator.merges import Edits, Outcome, bring_together
 from orchestrator.moves import count_reasks
@@ -131,9 +131,20 @@ def check_models(services: Services, graph: Graph, *, with_key: bool = True) -> 
                         f"{step.name} calls its model in the background, and {traits.name} keeps no answers",
                         hint=f"take `background` from the model alias {model.alias}, or use a provider that stores",
                     )
+                _check_edits(step, model, traits)
                 _check_hosted(step, traits)
                 hosts[traits.base_url] = None
     return tuple(hosts)
+
+
+def _check_edits(step: StepNode, model: ModelChoice, traits: Traits) -> None:
+    lacking = model.edits.kinds - traits.edits if model.edits is not None else frozenset()
+    if lacking:
+        keys = ", ".join(f"{kind}_at" for kind in sorted(lacking))
+        raise ConfigError(
+            f"{step.name} lets its model's provider edit its thread, and {traits.name} has no such way: {keys}",
+            hint=f"take {keys} from `vendor_context` of the model alias {model.alias}, or use another provider",
+        )
 
 
 def _check_hosted(step: StepNode, traits: Traits) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from orchestrator.ids import digest, digest_of_plain
 from orchestrator.money import NO_CAPS, Caps, Price
-from orchestrator.spec import Effort, ManifestKind, Sensitivity
+from orchestrator.spec import EditKind, Effort, ManifestKind, Sensitivity
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +353,20 @@ class HostedTool:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextEdits:
+    """What the vendor may do to a thread that has grown, each from so many tokens of input on: `compact_at`, sum up
+    what stands before; `clear_tools_at`, leave out old results of tools."""
+
+    compact_at: int | None = None
+    clear_tools_at: int | None = None
+
+    @property
+    def kinds(self) -> frozenset[EditKind]:
+        said: dict[EditKind, int | None] = {"compact": self.compact_at, "clear_tools": self.clear_tools_at}
+        return frozenset(kind for kind, tokens in said.items() if tokens is not None)
+
+
+@dataclass(frozen=True, slots=True)
 class OutputFormat:
     """A JSON Schema the provider is asked to follow; the name is `[A-Za-z0-9_-]{1,64}`."""
 
@@ -384,6 +398,7 @@ class Request:
     thread_name: str = "main"
     item: str | None = None
     hosted: tuple[HostedTool, ...] = ()
+    edits: ContextEdits | None = None
 
 
 # --- what comes back --------------------------------------------------------------------------------------------------
@@ -424,7 +439,8 @@ class ToolCall:
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A terminal response. An `incomplete` one is never chained on; a `paused` one goes on, with nothing new, in the
-    next call: the vendor's own tools took too long for one. `usage` None = not reported."""
+    next call: the vendor's own tools took too long for one. `usage` None = not reported. `edited` says what the vendor
+    has done to the thread, where it was asked to."""
 
     id: str
     status: Literal["completed", "incomplete", "paused"]
@@ -437,6 +453,7 @@ class Reply:
     usage: Usage | None = None
     model: str | None = None
     tries: int = 1
+    edited: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from tests.strict_server import Answer, Fault, Json, Refused, Seen, StrictServer
 VERSION = "2026-10-21"
 FIELDS = frozenset(
     {"model", "max_tokens", "messages", "system", "tools", "tool_choice", "output_config", "thinking", "cache_control"}
-    | {"stop_sequences", "stream", "metadata", "service_tier"}
+    | {"stop_sequences", "stream", "metadata", "service_tier", "context_management"}
 )
 BLOCKS = {
     "text": ({"type", "text"}, {"cache_control", "citations"}),
@@ -39,6 +39,7 @@ BLOCKS = {
     "tool_result": ({"type", "tool_use_id"}, {"content", "is_error", "cache_control"}),
     "server_tool_use": ({"type", "id", "name", "input"}, {"cache_control", "caller"}),
     "web_search_tool_result": ({"type", "tool_use_id", "content"}, {"cache_control"}),
+    "compaction": ({"type", "content"}, {"cache_control", "encrypted_content", "signature", "tool_changes"}),
     "image": ({"type", "source"}, {"cache_control"}),
     "document": ({"type", "source"}, {"cache_control", "title", "context", "citations"}),
 }
@@ -91,15 +92,22 @@ class MessagesServer(StrictServer):
         self._let_in(seen.headers)
         body = seen.body
         check_body(body, self.models)
+        edits = edits_of(body, seen.headers)
         seen.effective = merged(body["messages"])
         check_turns(seen.effective)
         with self._lock:
             self._check_signed(seen.effective)
-            usage = self._counted(body, seen.effective)
+            turns, cleared = edited(body, seen.effective, edits)
+            usage = self._counted(body, turns)
         total = sum(usage[key] for key in INPUTS)
         if self.window is not None and total > self.window:
             raise No(400, f"prompt is too long: {total} tokens > {self.window} maximum")
         message = self._message(seen, self.answer(seen), usage)
+        if cleared:
+            applied = {"type": CLEARS, "cleared_tool_uses": cleared, "cleared_input_tokens": cleared}
+            message["context_management"] = {"applied_edits": [applied]}
+        if total >= edits.get(COMPACTS, total + 1):
+            message = summed_up(message, usage)
         with self._lock:
             self._sign(message)
         return message | fault.response
@@ -113,7 +121,8 @@ class MessagesServer(StrictServer):
             if field in body:
                 raise No(400, f"{field}: Extra inputs are not permitted")
         check_body(body | {"max_tokens": 1}, self.models)
-        return {"input_tokens": tokens(b"".join(pieces(body, merged(body["messages"]))[0]))}
+        turns, _ = edited(body, merged(body["messages"]), edits_of(body, headers))
+        return {"input_tokens": tokens(b"".join(pieces(body, turns)[0]))}
 
     def script(self, response: Json, fault: Fault) -> Iterator[Json]:
         for number, event in enumerate(events(response)):
@@ -202,6 +211,58 @@ class MessagesServer(StrictServer):
             "stop_details": details,
             "usage": reply.get("usage", usage),
         }
+
+
+CLEARS, COMPACTS = "clear_tool_uses_20250919", "compact_20260112"
+BETAS = {CLEARS: "context-management-2025-06-27", COMPACTS: "compact-2026-01-12"}
+KEPT_USES = 3  # the vendor's default
+
+
+def edits_of(body: Json, headers: dict[str, str]) -> dict[str, int]:
+    """What the request lets happen to its context, with the tokens from which on."""
+    if "context_management" not in body:
+        return {}
+    given = headers.get("anthropic-beta", "").split(",")
+    found: dict[str, int] = {}
+    for edit in body["context_management"]["edits"]:
+        if set(edit) != {"type", "trigger"} or edit["trigger"]["type"] != "input_tokens":
+            raise No(400, "context_management.edits.0: Extra inputs are not permitted")
+        if BETAS.get(edit["type"]) not in given:
+            raise No(400, "context_management: Extra inputs are not permitted")
+        found[edit["type"]] = edit["trigger"]["value"]
+    return found
+
+
+def edited(body: Json, turns: list[Json], edits: dict[str, int]) -> tuple[list[Json], int]:
+    """What is read of the turns: from the last summary on, old results of tools left out; and how many were."""
+    turns = from_summary(turns)
+    results = [b for turn in turns for b in turn["content"] if b["type"] == "tool_result"]
+    old = results[:-KEPT_USES]
+    if not old or tokens(b"".join(pieces(body, turns)[0])) < edits.get(CLEARS, 2**40):
+        return turns, 0
+    hollow = [
+        turn | {"content": [b | {"content": "[cleared]"} if b in old else b for b in turn["content"]]} for turn in turns
+    ]
+    return hollow, len(old)
+
+
+def from_summary(turns: list[Json]) -> list[Json]:
+    for number in range(len(turns) - 1, -1, -1):
+        content = turns[number]["content"]
+        for at in range(len(content) - 1, -1, -1):
+            if content[at]["type"] == "compaction" and content[at]["content"]:
+                return [turns[number] | {"content": content[at:]}, *turns[number + 1 :]]
+    return turns
+
+
+def summed_up(message: Json, usage: Json) -> Json:
+    """The answer behind a summary. The summing up is billed beside the sums at the top."""
+    block = {"type": "compaction", "content": "They talked.", "encrypted_content": secrets.token_hex(20)}
+    made = {**usage, "type": "compaction", "output_tokens": 7}
+    counted = {"input_tokens": 40, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+    later = message["usage"] | counted
+    iterations = [made, {**counted, "type": "message", "output_tokens": later["output_tokens"]}]
+    return message | {"content": [block, *message["content"]], "usage": later | {"iterations": iterations}}
 
 
 INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -424,8 +485,9 @@ def events(message: Json) -> Iterator[Json]:
             yield {"type": "content_block_delta", "index": index, "delta": delta}
         yield {"type": "content_block_stop", "index": index}
     ends = {key: message[key] for key in ("stop_reason", "stop_sequence", "stop_details")}
-    late = {key: value for key, value in counted.items() if key.startswith("output_tokens")}
-    yield {"type": "message_delta", "delta": ends, "usage": late}
+    late = {key: value for key, value in counted.items() if key.startswith("output_tokens") or key == "iterations"}
+    done = {key: message[key] for key in ("context_management",) if key in message}
+    yield {"type": "message_delta", "delta": ends, "usage": late, **done}
     yield {"type": "message_stop"}
 
 
@@ -437,6 +499,9 @@ def streamed(block: Json) -> tuple[Json, list[Json]]:
         parts = [{"type": "thinking_delta", "thinking": part} for part in thirds(block["thinking"])]
         hollow = block | {"thinking": "", "signature": ""}
         return hollow, [*parts, {"type": "signature_delta", "signature": block["signature"]}]
+    if block.get("type") == "compaction":
+        told = {key: block[key] for key in ("content", "encrypted_content")}
+        return block | {"content": None, "encrypted_content": None}, [{"type": "compaction_delta", **told}]
     if block.get("type") in ("tool_use", "server_tool_use"):
         given = block["input"]
         text = given if isinstance(given, str) else json.dumps(given)

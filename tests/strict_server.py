@@ -33,7 +33,7 @@ Json = dict[str, Any]
 FIELDS = frozenset(
     {"model", "input", "instructions", "previous_response_id", "store", "include", "tools", "tool_choice", "text"}
     | {"parallel_tool_calls", "reasoning", "max_output_tokens", "prompt_cache_key", "stream", "stream_options"}
-    | {"truncation", "metadata", "temperature", "top_p", "background", "max_tool_calls"}
+    | {"truncation", "metadata", "temperature", "top_p", "background", "max_tool_calls", "context_management"}
 )
 TOOL_FIELDS = frozenset({"type", "name", "description", "parameters", "strict"})
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -207,16 +207,20 @@ class StrictServer:
         with self._lock:
             parent = self._parent(body, ignore=fault.ignore_chain or self.ignore_chain)
             ignored = parent is None and body.get("previous_response_id") is not None
-            seen.effective = [*(parent or []), *items]
+            seen.effective = from_summary([*(parent or []), *items])
             if not ignored or self.looks_at_items:
                 check_items(seen.effective, stored=not self.zdr and body.get("store") is not False)
                 self._check_reasoning(seen.effective)
             usage = self._usage(body, seen.effective)
+            summary = self._summary(body, usage)
         if self.window is not None and usage["input_tokens"] > self.window:
             raise Refused(
                 400, f"This model's maximum context length is {self.window} tokens.", "context_length_exceeded"
             )
-        response = self._response(seen, self.answer(seen), usage, None if ignored else body.get("previous_response_id"))
+        reply = self.answer(seen)
+        if summary is not None:
+            reply = reply | {"items": [summary, *reply.get("items", ())]}
+        response = self._response(seen, reply, usage, None if ignored else body.get("previous_response_id"))
         response |= fault.response
         with self._lock:
             self._keep(seen, response)
@@ -277,6 +281,14 @@ class StrictServer:
             what = f"Previous response with id '{parent}' not found."
             raise Refused(400, what, "previous_response_not_found", "previous_response_id")
         return self._nodes[parent]
+
+    def _summary(self, body: Json, usage: Json) -> Json | None:
+        """What stands for all before it, where the request has asked for it and is that long."""
+        for entry in body.get("context_management") or ():
+            if usage["input_tokens"] >= entry["compact_threshold"]:
+                sealed = base64.b64encode(secrets.token_bytes(60)).decode()
+                return {"type": "compaction", "id": "cmp_" + secrets.token_hex(12), "encrypted_content": sealed}
+        return None
 
     def _check_reasoning(self, items: list[Json]) -> None:
         there = {item.get("id") for item in items if item.get("type") == "reasoning"}
@@ -364,6 +376,9 @@ def check_body(body: Json, models: frozenset[str] | None) -> None:
         raise Refused(400, "Invalid 'previous_response_id': empty string.", "invalid_value", "previous_response_id")
     if body.get("background") and body.get("store") is False:
         raise Refused(400, "Background mode requires 'store' to be true.", "invalid_value", "background")
+    for entry in body.get("context_management") or ():
+        if set(entry) != {"type", "compact_threshold"} or entry["type"] != "compaction":
+            raise Refused(400, "Invalid 'context_management'.", "invalid_value", "context_management")
     cap = body.get("max_output_tokens")
     if cap is not None and (not isinstance(cap, int) or cap < 16):
         raise Refused(400, "Invalid 'max_output_tokens': the minimum is 16.", "integer_below_min_value")
@@ -420,12 +435,19 @@ def input_items(body: Json) -> list[Json]:
             "function_call_output": ("call_id", "output"),
             "function_call": ("call_id", "name", "arguments"),
             "reasoning": ("id", "summary"),
+            "compaction": ("encrypted_content",),
             "web_search_call": ("id", "action"),
             "message": ("role", "content"),
         }.get(item.get("type", "message"))
         if needed is None or not all(key in item for key in needed):
             raise Refused(400, f"Invalid 'input[{number}]'.", "invalid_value", f"input[{number}]")
     return list(given)
+
+
+def from_summary(items: list[Json]) -> list[Json]:
+    """The last summary stands for what is before it."""
+    at = max((n for n, item in enumerate(items) if item.get("type") == "compaction"), default=0)
+    return items[at:]
 
 
 def check_items(items: list[Json], *, stored: bool) -> None:
@@ -435,7 +457,7 @@ def check_items(items: list[Json], *, stored: bool) -> None:
         if call not in outputs:
             raise Refused(400, f"No tool output found for function call {call}.", None, "input")
     for output in outputs:
-        if output not in calls:
+        if output not in calls and items[0].get("type") != "compaction":
             raise Refused(400, f"No tool call found for function call output with call_id {output}.", None, "input")
     if len(set(outputs)) < len(outputs):
         raise Refused(400, "Duplicate tool output.", "invalid_value", "input")

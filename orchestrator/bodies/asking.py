@@ -335,6 +335,7 @@ def policy_of(walk: Walk) -> Policy:
         caps=caps,
         item=walk.dispatch.item,
         background=step.model.background,
+        edits=step.model.edits,
     )
 
 

@@ -42,6 +42,7 @@ def fallbacks_of(walk: Walk, level: Sensitivity, context: Context) -> tuple[tupl
                 output=output_format(replace(step, model=choice)),
                 form=escape(form_in_words(step.contract)) if unsaid else "",
                 background=choice.background,
+                edits=choice.edits,
             )
         )
     return tuple(found), tuple(barred)

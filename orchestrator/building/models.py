@@ -14,7 +14,8 @@ from orchestrator.errors import ConfigError, Diagnostic, Place
 from orchestrator.faults import nearest
 from orchestrator.graph import ModelChoice
 from orchestrator.settings import MissingVariable, Settings, substitute_env
-from orchestrator.spec import ModelSpec, PipelineSpec, Places, StepSpec
+from orchestrator.spec import ModelSpec, PipelineSpec, Places, StepSpec, VendorContextSpec
+from orchestrator.values import ContextEdits
 
 DEFAULT_MAX_OUTPUT: Final = 8000
 BUILT_IN: Final = {"default": "ORCH_MODEL", "cheap": "ORCH_MODEL_CHEAP"}
@@ -95,6 +96,7 @@ class Models:
             or self.settings.providers[target[0]].structured
             or "native",
             background=declared.background,
+            edits=_edits(declared.vendor_context),
         )
 
     def _fallbacks(self, alias: str, declared: ModelSpec | None) -> tuple[str, ...]:
@@ -169,3 +171,9 @@ class Models:
 
     def _error(self, code: str, message: str, place: Place, hint: str | None) -> None:
         self.report(Diagnostic(code, message, place, hint, self.places.line(place)))
+
+
+def _edits(said: VendorContextSpec | None) -> ContextEdits | None:
+    """What the provider may do to a thread; None where nothing of it is asked for."""
+    edits = ContextEdits(said.compact_at, said.clear_tools_at) if said is not None else None
+    return edits if edits is not None and edits.kinds else None

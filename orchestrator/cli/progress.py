@@ -223,6 +223,10 @@ class Progress(AbstractContextManager["Progress"]):
         name = event.data.get("name", "")
         self._step(event).notes.append(f"{name} was done before the step failed, and is not done again")
 
+    def _on_context_edited(self, event: Event) -> None:
+        what = " and ".join(str(one) for one in event.data.get("what") or ())
+        self._step(event).notes.append(f"the provider {what}")
+
     def _on_step_reask(self, event: Event) -> None:
         step = self._step(event)
         reasons = "; ".join(str(reason) for reason in event.data.get("reasons") or ())

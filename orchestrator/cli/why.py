@@ -177,6 +177,8 @@ def _print_thread(out: Console, thread: dict[str, Any]) -> None:
             chained = f"{call['rung']} of the whole thread"
         if call["model"] != own:
             chained = f"{call['model']}, {chained}"
+        if call["compacted"]:
+            chained += ", summed up by the provider"
         usage = ""
         if call["input_tokens"] is not None:
             about = "about " if call["usage_estimated"] else ""

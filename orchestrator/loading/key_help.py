@@ -89,6 +89,11 @@ MODEL: Final[Mapping[str, str]] = {
     "structured": "How a form is asked for: native, by the vendor's own parameter, or prompt, in the task's words.",
     "fallback": "Aliases to ask in its place, in this order, where it does not answer.",
     "background": "Whether the provider goes on with an answer while nobody listens: for long ones.",
+    "vendor_context": "What the provider may do to a step's own thread that has grown long. Guards may be lost in it.",
+}
+VENDOR_CONTEXT: Final[Mapping[str, str]] = {
+    "compact_at": "From so many tokens of input on, the provider sums up what stands before.",
+    "clear_tools_at": "From so many tokens of input on, the provider leaves out old results of tools.",
 }
 DEFAULTS: Final[Mapping[str, str]] = {
     "model": "The alias of the model.",
@@ -180,6 +185,7 @@ KEY_HELP: Final[Mapping[str, Mapping[str, str]]] = {
     "RepeatSpec": REPEAT,
     "FeedbackSpec": FEEDBACK,
     "ModelSpec": MODEL,
+    "VendorContextSpec": VENDOR_CONTEXT,
     "DefaultsSpec": DEFAULTS,
     "BudgetSpec": BUDGET,
     "ForEachSpec": FOR_EACH,

@@ -35,12 +35,19 @@ class AnthropicProvider(VendorProvider):
         try:
             async with asyncio.timeout(min(request.timeout, COUNT_SECONDS)):
                 answer = await client.post(
-                    f"{self.path}/count_tokens", cast_to=object, content=anthropic_wire.counted(request)
+                    f"{self.path}/count_tokens",
+                    cast_to=object,
+                    content=anthropic_wire.counted(request),
+                    options={"headers": self._headers(request)},
                 )
         except (sdk.AnthropicError, httpx2.HTTPError, TimeoutError, ValueError, RecursionError):
             return None  # the request itself will say what is wrong
         found = answer.get("input_tokens") if isinstance(answer, Mapping) else None
         return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
+
+    def _headers(self, request: Request) -> dict[str, str]:
+        betas = anthropic_wire.betas(request)
+        return {"anthropic-beta": betas} if betas else {}
 
     def _sdk(self) -> Any:
         import anthropic

@@ -14,6 +14,7 @@ from orchestrator.contracts.schemas import MAX_JSON_BYTES
 from orchestrator.ids import canonical_json
 from orchestrator.providers.answers import malformed, response_id, text_or_none
 from orchestrator.providers.anthropic_wire import THOUGHTS, UNREADABLE
+from orchestrator.providers.foreign import compacted
 from orchestrator.providers.usage import anthropic_usage
 from orchestrator.values import OutputItem, Reply, ToolCall
 
@@ -54,6 +55,7 @@ def reply(message: Mapping[str, Any], unreadable: Mapping[str, str] | None = Non
         incomplete_reason=CUT_OFF.get(reason, reason) if status == "incomplete" else None,
         usage=anthropic_usage(message.get("usage")),
         model=text_or_none(message.get("model")),
+        edited=(*_cleared(message.get("context_management")), *compacted(blocks)),
     )
 
 
@@ -93,6 +95,14 @@ def _answer(blocks: Sequence[Mapping[str, Any]]) -> str:
         elif block["type"] not in THOUGHTS:
             texts.clear()
     return "".join(texts)
+
+
+def _cleared(applied: object) -> tuple[str, ...]:
+    """What the vendor left out of the thread before it read it."""
+    edits = applied.get("applied_edits") if isinstance(applied, Mapping) else None
+    found = [edit for edit in edits if isinstance(edit, Mapping)] if isinstance(edits, list) else []
+    counts = [edit.get("cleared_tool_uses") for edit in found if str(edit.get("type")).startswith("clear_tool_uses")]
+    return tuple(f"left out {count} results of tools" for count in counts if isinstance(count, int) and count > 0)
 
 
 def _refusal(details: object, blocks: Sequence[Mapping[str, Any]]) -> str:
@@ -165,6 +175,8 @@ class Assembly:
         delta, usage = event.get("delta"), event.get("usage")
         if isinstance(delta, Mapping):
             self._message |= {key: delta[key] for key in ("stop_reason", "stop_details") if key in delta}
+        if isinstance(event.get("context_management"), Mapping):
+            self._message["context_management"] = event["context_management"]
         if isinstance(usage, Mapping):
             self._message["usage"] |= {key: value for key, value in usage.items() if value is not None}
 
@@ -200,6 +212,8 @@ class _Block:
         kind = str(delta.get("type"))
         if kind == "signature_delta":
             self._begun["signature"] = delta.get("signature")
+        elif kind == "compaction_delta":  # the summary comes whole; null where it could not be made
+            self._begun |= {key: delta.get(key) for key in ("content", "encrypted_content") if key in delta}
         elif kind == "citations_delta":
             self._begun["citations"] = [*(self._begun.get("citations") or ()), delta.get("citation")]
         elif kind in _GROWS:

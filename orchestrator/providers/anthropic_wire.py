@@ -26,7 +26,8 @@ from orchestrator.providers.answers import field_of, words
 from orchestrator.providers.anthropic_schema import grammar
 from orchestrator.providers.base import FailureKind
 from orchestrator.providers.foreign import api_of, plain, safe_id
-from orchestrator.values import HostedTool, Item, OutputItem, Request, TextItem, ToolOutput
+from orchestrator.spec import EditKind
+from orchestrator.values import ContextEdits, HostedTool, Item, OutputItem, Request, TextItem, ToolOutput
 
 EPHEMERAL: Final[Mapping[str, str]] = {"type": "ephemeral"}
 THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
@@ -70,7 +71,30 @@ def body(request: Request) -> dict[str, Any]:
             ),
             *map(_hosted, request.hosted),
         ]
+    if request.edits is not None:
+        sent["context_management"] = {"edits": _edits(request.edits)}
     return sent | _settings(request) | {"stream": True}
+
+
+BETAS: Final[Mapping[EditKind, str]] = {
+    "compact": "compact-2026-01-12",
+    "clear_tools": "context-management-2025-06-27",
+}
+
+
+def betas(request: Request) -> str:
+    """The `anthropic-beta` header that a request needs; empty for most."""
+    return ",".join(BETAS[kind] for kind in sorted(request.edits.kinds)) if request.edits is not None else ""
+
+
+def _edits(edits: ContextEdits) -> list[dict[str, Any]]:
+    """In the vendor's order: results of tools go first, so that less is left to sum up."""
+    said = (("clear_tool_uses_20250919", edits.clear_tools_at), ("compact_20260112", edits.compact_at))
+    return [
+        {"type": kind, "trigger": {"type": "input_tokens", "value": tokens}}
+        for kind, tokens in said
+        if tokens is not None
+    ]
 
 
 HOSTED: Final[Mapping[str, str]] = {"web_search": "web_search_20250305", "web_fetch": "web_fetch_20250910"}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from orchestrator.errors import ProviderFailure
-from orchestrator.spec import Sensitivity
+from orchestrator.spec import EditKind, Sensitivity
 from orchestrator.values import Reply, Request
 
 FailureKind = Literal[
@@ -86,6 +86,7 @@ class Traits:
     `stores`: False = ZDR. `may_see`: the highest sensitivity that may be sent there. `background`: a call can go on
     there while nobody listens. `hosted`: the tools that it runs itself; `hosted_can`: what these can beside the common
     (`blocked`: leave domains out). `accepts`: the kinds of files that models there take.
+    `edits`: what it can do to a thread that has grown.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Traits:
     hosted: frozenset[str] = frozenset()
     hosted_can: frozenset[str] = frozenset()
     accepts: frozenset[str] = frozenset()
+    edits: frozenset[EditKind] = frozenset()
 
 
 class Provider(Protocol):

@@ -77,6 +77,8 @@ def question(request: Request) -> dict[str, Any]:
     """A request as JSON data, without what is no part of what it asks. The thread is that of the reply it goes on
     from; null where it begins."""
     asked = {part.name: plain(getattr(request, part.name)) for part in fields(request) if part.name not in ASIDE}
+    if request.edits is None:  # came later: what was recorded without it is found as before
+        del asked["edits"]
     return {**asked, "thread": None if is_synthetic(request.thread) else request.thread}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from orchestrator.ids import sha256
@@ -32,6 +32,8 @@ def portable(items: Iterable[Item]) -> tuple[Item, ...]:
 def api_of(item: Mapping[str, Any]) -> Api:
     """Which API an item of a reply comes from; `plain` says the same in all."""
     kind = item.get("type")
+    if kind == "compaction":  # both have one: here its text, sealed there
+        return "messages" if "content" in item else "responses"
     if kind is None:
         return "plain" if set(item) == {"role", "content"} else "chat"
     return "messages" if kind in _MESSAGES or str(kind).endswith("_tool_result") else "responses"
@@ -51,6 +53,24 @@ def plain(item: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         for call in item.get("tool_calls") or ():
             function = call.get("function") or {}
             yield called(str(call.get("id")), str(function.get("name")), function.get("arguments"))
+
+
+def since_compaction(items: Sequence[Item]) -> tuple[Item, ...]:
+    """From the vendor's last summary of the thread on, which stands for all before it; everything where there is
+    none. One without content has failed, and stands for nothing."""
+    for at in range(len(items) - 1, -1, -1):
+        item = items[at]
+        if isinstance(item, OutputItem) and compacted([item.data]):
+            return tuple(items[at:])
+    return tuple(items)
+
+
+def compacted(items: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """That the vendor has summed up the thread, where an item of its reply says so."""
+    done = any(
+        item.get("type") == "compaction" and (item.get("content") or item.get("encrypted_content")) for item in items
+    )
+    return ("summed up what stood before",) if done else ()
 
 
 def spoken(content: object) -> str:

@@ -21,7 +21,7 @@ from orchestrator.errors import ProviderFailure
 from orchestrator.ids import canonical_json, is_synthetic
 from orchestrator.providers.answers import field_of, malformed, response_id, text_or_none, words
 from orchestrator.providers.base import FailureKind
-from orchestrator.providers.foreign import api_of, plain
+from orchestrator.providers.foreign import api_of, compacted, plain, since_compaction
 from orchestrator.providers.usage import openai_usage
 from orchestrator.values import HostedTool, Item, OutputItem, Reply, Request, TextItem, ToolCall, ToolOutput
 
@@ -57,7 +57,8 @@ def body(request: Request, dialect: Dialect) -> dict[str, Any]:
                 "this endpoint keeps no responses: nothing can be chained on", kind="chain_unsupported"
             )
         sent["previous_response_id"] = request.thread
-    sent["input"] = [data for item in request.items for data in item_data(item)]
+    items = request.items if request.edits is None else since_compaction(request.items)
+    sent["input"] = [data for item in items for data in item_data(item)]
     if request.tools or request.hosted:
         sent["tools"] = [
             *(
@@ -85,6 +86,10 @@ def body(request: Request, dialect: Dialect) -> dict[str, Any]:
     if request.effort is not None:
         sent["reasoning"] = {"effort": request.effort}
     sent["max_output_tokens"] = request.max_output_tokens
+    if request.edits is not None:
+        if request.edits.clear_tools_at is not None:
+            raise ProviderFailure("this endpoint cannot leave out results of tools", kind="bad_request")
+        sent["context_management"] = [{"type": "compaction", "compact_threshold": request.edits.compact_at}]
     included = ["web_search_call.action.sources"] if request.hosted else []
     if not dialect.stores:
         sent["store"] = False
@@ -158,6 +163,7 @@ def reply(response: object, ending: Ending, streamed: Sequence[Mapping[str, Any]
         previous=text_or_none(response.get("previous_response_id")),
         usage=openai_usage(response.get("usage"), searches(response.get("tool_usage"), items)),
         model=text_or_none(response.get("model")),
+        edited=compacted(items),
     )
 
 

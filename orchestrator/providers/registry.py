@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, urlsplit
 from orchestrator.errors import ConfigError
 from orchestrator.providers.base import Provider, Traits
 from orchestrator.providers.prices import Prices
-from orchestrator.spec import PriceSpec, ProviderSpec
+from orchestrator.spec import EditKind, PriceSpec, ProviderSpec
 from orchestrator.store.scrub import Scrubber
 
 # By kind (`chat` is OpenAI's too): where its vendor is, the variable of its key, and the last part of its hosts.
@@ -147,6 +147,7 @@ class Providers:
             may_see=spec.may_see,
             hosted=own if spec.hosted_tools is None else frozenset(spec.hosted_tools) - {"web_fetch"},
             accepts=_accepted(spec, address),
+            edits=_edits(spec, address, {"compact"}),
         )
         traits = detect_chaining(traits, address.name)
         traits = replace(traits, background=traits.chaining != "replay")
@@ -189,6 +190,7 @@ class Providers:
             hosted=own if spec.hosted_tools is None else told,
             hosted_can=frozenset({"blocked"}),
             accepts=_accepted(spec, address),
+            edits=_edits(spec, address, {"compact", "clear_tools"} if spec.kind == "anthropic" else set()),
         )
 
     def _options(self, name: str, spec: ProviderSpec, address: _Address, with_key: bool) -> dict[str, Any]:
@@ -257,6 +259,12 @@ class _Address:
 
 def _vendor(spec: ProviderSpec) -> tuple[str, str, str]:
     return VENDORS.get(spec.kind or "openai", VENDORS["openai"])
+
+
+def _edits(spec: ProviderSpec, address: _Address, known: set[EditKind]) -> frozenset[EditKind]:
+    """What a provider can do to a thread: of what its kind of interface knows, all at the vendor's own address."""
+    said = known if address.official else ()
+    return frozenset(known & set(said if spec.vendor_context is None else spec.vendor_context))
 
 
 def _accepted(spec: ProviderSpec, address: _Address) -> frozenset[str]:

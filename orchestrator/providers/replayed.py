@@ -60,6 +60,7 @@ class ReplayedProvider:
             background=True,
             hosted=like.traits.hosted if like is not None else frozenset({"web_search", "web_fetch"}),
             hosted_can=like.traits.hosted_can if like is not None else frozenset({"blocked"}),
+            edits=frozenset({"compact", "clear_tools"}),
             accepts=like.traits.accepts if like is not None else frozenset({"image", "pdf"}),
         )
 

@@ -70,16 +70,26 @@ def _chat(report: Mapping[str, Any]) -> Usage:
 
 
 def _anthropic(report: Mapping[str, Any]) -> Usage:
-    read = _count(report, "cache_read_input_tokens", 0)
-    written = _count(report, "cache_creation_input_tokens", 0)
+    parts = [report, *_compactions(report)]
+    read = sum(_count(part, "cache_read_input_tokens", 0) for part in parts)
+    written = sum(_count(part, "cache_creation_input_tokens", 0) for part in parts)
     return Usage(
-        input_tokens=_count(report, "input_tokens") + read + written,
+        input_tokens=sum(_count(part, "input_tokens") for part in parts) + read + written,
         cached_tokens=read,
         cache_write_tokens=written,
-        output_tokens=_count(report, "output_tokens"),
+        output_tokens=sum(_count(part, "output_tokens") for part in parts),
         reasoning_tokens=_count(_details(report, "output_tokens_details"), "thinking_tokens", 0),
         web_searches=_count(_details(report, "server_tool_use"), "web_search_requests", 0),
     )
+
+
+def _compactions(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The summaries that the vendor made on the way: billed, and not in the sums beside them (providers' §2.4)."""
+    iterations = report.get("iterations")
+    found = iterations if isinstance(iterations, list) else []
+    if not all(isinstance(one, Mapping) for one in found):
+        raise _Hostile("iterations")
+    return [one for one in found if one.get("type") == "compaction"]
 
 
 def _details(report: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -79,7 +79,7 @@ class VendorProvider(ABC):
     async def respond(self, request: Request, listener: Listener = no_listener) -> Reply:
         """One try. Raises ProviderFailure; cancellation closes the connection and propagates."""
         content = self.wire(request)
-        return await self._tried(request, lambda client: self._exchange(client, content, request.timeout, listener))
+        return await self._tried(request, lambda client: self._exchange(client, content, request, listener))
 
     async def retrieve(
         self, response_id: str, request: Request, listener: Listener = no_listener, *, after: int | None = None
@@ -151,12 +151,12 @@ class VendorProvider(ABC):
 
     # --- one exchange
 
-    async def _exchange(self, client: Any, content: bytes, timeout: float, listener: Listener) -> Reply:
+    async def _exchange(self, client: Any, content: bytes, request: Request, listener: Listener) -> Reply:
         stream = await client.post(
             self.path,
             cast_to=object,
             content=content,
-            options=self._options(timeouts(timeout)),
+            options={**self._options(timeouts(request.timeout)), "headers": self._headers(request)},
             stream=True,
             stream_cls=self._sdk().AsyncStream[object],
         )
@@ -172,6 +172,10 @@ class VendorProvider(ABC):
             reply = self._whole(document)
             listener(StreamEvent("created", reply.id))
             return reply
+
+    def _headers(self, request: Request) -> dict[str, str]:
+        """What a request needs said beside its body."""
+        return {}
 
     def _options(self, timeout: Any) -> dict[str, Any]:
         return {"timeout": timeout}

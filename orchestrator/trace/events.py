@@ -251,6 +251,15 @@ class CallAdopted(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContextEdited(RunEvent):
+    """The provider has shortened the thread as it was asked to (`vendor_context`): `what` it did to it."""
+
+    KIND: ClassVar[str] = "context.edited"
+    seq: int
+    what: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallDone(RunEvent):
     """A reply is there. `first_text_seconds`: from the call, tries included, to the first word; None = no text."""
 
@@ -321,6 +330,7 @@ _KINDS: Final[Mapping[str, type[RunEvent]]] = {
         CallRetried,
         CallWaiting,
         CallAdopted,
+        ContextEdited,
         CallDone,
         AskRecalled,
         ToolCalled,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.context.select import NOT_DECLARED
 from orchestrator.ids import is_synthetic
+from orchestrator.providers.foreign import compacted
 from orchestrator.providers.tokens import estimate
 from orchestrator.trace.documents import WHY, usd
 from orchestrator.trace.sources import searches_of, sources_of
@@ -107,6 +108,7 @@ def _call(call: CallRow) -> dict[str, Any]:
         "previous_response_id": None if is_synthetic(sent.previous) else sent.previous,
         "response_id": (done.response_id if done else None) or call.response_id,
         "rung": sent.rung,
+        "compacted": done is not None and bool(compacted(item.data for item in done.items)),
         "outcome": done.outcome if done else "sent",
         "reason": done.reason if done else unanswered,
         "estimate_tokens": sent.estimate_tokens,

@@ -400,6 +400,7 @@ def test_R024_the_why_document() -> None:
         "previous_response_id": None,
         "response_id": "resp_1",
         "rung": "chain",
+        "compacted": False,
         "outcome": "reask",
         "reason": "",
         "estimate_tokens": 28,
