@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.chain import MAX_TOOL_ROUNDS
 from orchestrator.errors import StoreError
 from orchestrator.ids import is_synthetic
 from orchestrator.providers.base import Listener, no_listener
@@ -258,7 +259,7 @@ def test_a_model_that_calls_tools_for_ever_is_stopped(tmp_path: Path) -> None:
     there = house(tmp_path, ScriptedProvider(lambda request, items: {"tool_calls": [call(part="lamp")]}))
     seen = run(there)
     assert seen.status == "failed"
-    assert len(there.requests()) <= 60
+    assert len(there.requests()) == MAX_TOOL_ROUNDS + 1
     assert "tools" in str(seen.steps["price"].error)
 
 
