@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.bodies.asking import AtOnce
 from orchestrator.building.choices import with_models
 from orchestrator.errors import UsageError
+from orchestrator.forked_items import Keys, item_rows, items_below, named
 from orchestrator.graph import Graph, downstream, upstream
 from orchestrator.inputs import given_inputs
 from orchestrator.loop import drive
@@ -33,23 +34,27 @@ async def rerun(
 ) -> RunRow:
     """A child run: the named steps and all below them run again, everything else is shared by reference.
 
+    `STEP/KEY` is one item of a step: the others are shared, and where a step joined with it is below, of that too.
     `only`: just the named steps. `until`: of all these, only what those steps need, themselves included. `inputs` have
     other values in the child, and what reads them runs again, with all below. What is shared although something above
     it is new is stale in the child; a refresh runs it. Beyond the limit no gate is asked, and what has no value yet
     gets none: a resume of the child goes on there. `model` (an alias, or `provider:model`) is what the steps that run
-    again ask in the child, also when it is resumed. Raises UsageError for an unknown step, input or model.
+    again ask in the child, also when it is resumed. Raises UsageError for an unknown step, item, input or model.
     """
     no_bench(run)
-    for name in (*from_steps, *until):
-        known_step(graph, name)
+    last = {known_step(graph, name).name for name in until}
+    every = await services.store.steps(run.id)
+    begun = named(graph, from_steps, every)
     given = given_inputs(graph, inputs or {}, services.settings.user)
-    again = set(from_steps) | (set() if only else downstream(graph, from_steps)) | downstream(graph, given)
-    last = set(until) or (again if only else set(graph.steps))
+    changed = downstream(graph, given)
+    again = set(begun.steps | changed | (frozenset() if only else downstream(graph, begun.steps)))
+    items = begun.items if only else items_below(graph, begun)
+    last = last or (again if only else set(graph.steps))
     limit = last | upstream(graph, last)
     again &= limit
-    every = await services.store.steps(run.id)
     rows = {row.name: row for row in every if row.item is None}
     asking = _ask_again(graph, every, again)
+    items = {name: keys for name, keys in items.items() if name in again and name not in changed | asking}
     again |= asking & limit  # an approval that is not given cannot be shared
     new = again | given.keys()
     models = {**run.models, **_asking(graph, again, model)}
@@ -61,7 +66,7 @@ async def rerun(
         for step in listed
         if step.kind == "input" or step.name in limit or (step.head is not None and step.name not in asking)
     ]
-    steps = tuple(one for step in shared for one in (step, *_shared_items(step, every)))
+    steps = tuple(one for step in shared for one in (step, *_shared_items(step, every, items)))
     child, dispatches = await services.store.create_run(
         NewRun(
             pipeline=graph.name,
@@ -97,8 +102,11 @@ def _asking(graph: Graph, again: Collection[str], model: str | None) -> dict[str
     return chosen
 
 
-def _shared_items(step: NewStep, rows: Sequence[StepRow]) -> list[NewStep]:
-    """The items of a step that is shared: those that its value names."""
+def _shared_items(step: NewStep, rows: Sequence[StepRow], again: Keys) -> list[NewStep]:
+    """The items of a step that is shared: those that its value names. Of one that runs again for some of its items: all
+    there are."""
+    if step.name in again:
+        return item_rows(step, rows, again[step.name])
     there = {
         key for row in rows if row.name == step.name and not row.item and row.head for key in row.head.field_hashes
     }

@@ -164,8 +164,8 @@ def rerun(
 ) -> int:
     """Run again from a step, as a new run that shares what is unchanged.
 
-    STEPS is a name, or a selection: tag:costs, status:failed, "stale and kind:llm". An input that is --set has its
-    other value in the new run alone; what reads it runs again, and all below.
+    STEPS is a name, an item (STEP/KEY: the others are shared), or a selection: tag:costs, status:failed, "stale and
+    kind:llm". An input that is --set has its other value in the new run alone; what reads it runs again, and all below.
     """
     from orchestrator.cli.inputs import read_inputs
     from orchestrator.cli.selecting import selected, steps_of
@@ -184,10 +184,12 @@ def rerun(
         wanted = steps_of(selected(graph, texts, rows))
         return [name for name in graph.steps if name in wanted]
 
+    first = selected(graph, steps or only, rows)
+
     inputs = read_inputs(None, assignments, graph.spec) if assignments else {}
 
     async def work(services: Services, progress: Progress) -> RunRow:
-        row, first = await services.store.run(found.id), names(steps or only)
+        row = await services.store.run(found.id)
         return await rerun_run(
             services, graph, row, first, only=bool(only), until=names(until), inputs=inputs, model=model
         )

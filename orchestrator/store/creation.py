@@ -76,7 +76,7 @@ def _steps(tx: Tx, run_id: str, new: NewRun) -> list[NewAttempt]:
     steps = (*inputs, *(earlier.taken(tx, run_id, step) for step in new.steps))
     parents = _parents(tx, new)
     heads = {(step.name, step.item or ""): step.head for step in steps}
-    met = {step.name for step in steps if step.kind == "input" or step.head}
+    met = {step.name for step in steps if not step.item and (step.kind == "input" or step.head)}
     rows, ready = [], []
     for step, row in zip(steps, rows_of(tx, run_id, steps, met), strict=True):
         row["defaulted"] = int(step.name in new.defaulted)
@@ -87,7 +87,8 @@ def _steps(tx: Tx, run_id: str, new: NewRun) -> list[NewAttempt]:
             version = step.last_version + 1  # where it replaces the parent run's value, numbers go on
             row["head_id"] = artifacts.write(tx, run_id, step.name, "", version, new.inputs[step.name], None, None)
             row["last_version"] = version
-        elif step.kind != "input" and not step.head and not row["unmet"]:
+        elif step.kind != "input" and not step.item and not step.head and not row["unmet"]:
+            # An item that is to be made again is dispatched by its step, when that looks at its list.
             row["attempt_id"] = uuid7()
             ready.append(NewAttempt(Dispatch(run_id, step.name, step.item, row["attempt_id"], 1, 1), row["id"]))
         rows.append(row)
@@ -103,7 +104,7 @@ def rows_of(tx: Tx, run_id: str, steps: Sequence[NewStep], met: set[str]) -> lis
             **new_row(run_id, step.name, step.item or "", step.kind, step.order),
             "children": json_text.dump(waiting_for.get(step.name, ())),
             "unmet": sum(parent not in met for parent in step.parents),
-            "released": int(step.name in met),
+            "released": int(bool(step.head) if step.item else step.name in met),
             "last_version": step.last_version,
             "head_id": artifacts.version_by_id(tx, step.head).id if step.head else None,
             "entry": step.entry,

@@ -77,8 +77,8 @@ class NewStep:
 
     `parents` are the steps it waits for. `head` shares an artifact of the parent run by its id: the step then counts
     as succeeded, and its next version is numbered after `last_version`. `earlier` finds the head among earlier runs. A
-    step with items is of kind `map`; items stand in a list only where they are shared too, with the hash of their
-    `entry`.
+    step with items is of kind `map`; items stand in a list only where they are shared too, or made again beside shared
+    ones, with the hash of their `entry`.
     """
 
     name: str

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from orchestrator.errors import UsageError
 from orchestrator.frame import FramedArtifact, parse
 from orchestrator.providers.base import Listener, no_listener
 from orchestrator.providers.scripted import ScriptedProvider
 from orchestrator.values import Item, Reply, Request, TextItem
-from tests.walk.harness import House, Seen, StopAfter, Stopper, check_no_gap
+from tests.walk.harness import House, Seen, StopAfter, Stopper, check_no_gap, numbers
 
 PIPELINE = """
     version: 1
@@ -430,6 +431,65 @@ def test_a_joined_step_reads_what_the_other_made_of_the_same_entry(tmp_path: Pat
             return {name for name, why in stale_reasons(graph, rows).items() if why}
 
     assert asyncio.run(look()) == {"advice", "advice/acme", "summary", "last"}
+
+
+@pytest.mark.usefixtures("database")
+def test_R017_one_item_runs_again_in_a_fork_with_what_hangs_on_it_and_the_others_are_shared(tmp_path: Path) -> None:
+    """Issue 4 (7): `rerun --from STEP/KEY`; of a joined step the same item, of a reader of all the whole."""
+    world = house(tmp_path, Vendor("acme", "beta", "core"), "", ADVICE)
+    parent = run(world)
+    with world.new_requests() as sent:
+        child = asyncio.run(world.rerun("profile/beta"))
+    assert child.status == "succeeded"
+    about = [entry_of(request)["slug"] if request.step in ("profile", "advice") else "" for request in sent]
+    assert sorted(zip((request.step for request in sent), about, strict=True)) == [
+        ("advice", "beta"),
+        ("last", ""),
+        ("profile", "beta"),
+        ("summary", ""),
+    ]
+    assert numbers(child.versions["profile/beta"])[-1] == 2
+    for shared in ("profile/acme", "advice/core", "sizing"):
+        assert child.artifacts[shared].version.id == parent.artifacts[shared].version.id
+    assert child.value("profile")["items"] == ["acme", "beta", "core"]
+    assert asyncio.run(world.stale()) == {}
+
+
+def test_only_one_item_runs_again_and_what_a_person_wrote_in_another_stays(tmp_path: Path) -> None:
+    world = house(tmp_path, Vendor("acme", "beta"))
+    run(world)
+    asyncio.run(world.edit("profile", "better", item="acme"))
+    asyncio.run(world.refresh())
+    with world.new_requests() as sent:
+        child = asyncio.run(world.rerun("profile/beta", only=True))
+    assert [request.step for request in sent] == ["profile"]
+    assert (child.status, child.text("profile/acme")) == ("succeeded", "better")
+    assert asyncio.run(world.stale()) == {}  # it says the same
+    # S07: an edit is merged with what is made anew, for an item too; the model says what it said, so the edit stays.
+    with world.new_requests() as sent:
+        again = asyncio.run(world.rerun("profile/acme", only=True))
+    assert [entry_of(request)["slug"] for request in sent] == ["acme"]
+    assert (again.status, again.text("profile/acme")) == ("succeeded", "better")
+
+
+def test_one_item_with_another_model_leaves_the_others_to_theirs(tmp_path: Path) -> None:
+    world = house(tmp_path, Vendor("acme", "beta"))
+    run(world)
+    with world.new_requests() as sent:
+        child = asyncio.run(world.rerun("profile/beta", only=True, model="scripted:other"))
+    assert [(request.step, entry_of(request)["slug"]) for request in sent] == [("profile", "beta")]
+    assert child.status == "succeeded"
+
+
+@pytest.mark.parametrize("name", ["profile/bet", "sizing/acme"])
+def test_an_item_that_is_not_there_is_refused_before_anything_runs(tmp_path: Path, name: str) -> None:
+    world = house(tmp_path, Vendor("acme", "beta"))
+    run(world)
+    with world.new_requests() as sent, pytest.raises(UsageError, match="has no item") as refused:
+        asyncio.run(world.rerun(name))
+    assert refused.value.hint is not None
+    assert ("acme, beta" in refused.value.hint) == (name == "profile/bet")
+    assert not sent
 
 
 PYTHON = """

@@ -207,9 +207,27 @@ def test_S07_a_pin_on_an_item_is_on_that_item(orch: Orch) -> None:
     assert (code, "nothing is pinned" in text) == (0, True), text
 
 
+def test_R017_one_item_is_named_to_run_again(orch: Orch) -> None:
+    """Issue 4 (7): `--from STEP/KEY` and `--only STEP/KEY` make that item anew and share the other."""
+    assert orch("run", "--set", "idea=a shop")[0] == 0
+
+    def made_in(run: int) -> dict[str, int]:
+        return {
+            key: json.loads(orch("show", f"{run}/profile/{key}", "--json")[1])["artifact"]["version"]
+            for key in ("acme", "beta")
+        }
+
+    assert made_in(1) == {"acme": 1, "beta": 1}
+    for run, option in ((2, "--from"), (3, "--only")):
+        code, text = orch("rerun", "1", option, "profile/acme")
+        assert code == 0, text
+        assert made_in(run) == {"acme": 2, "beta": 1}
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
+        (("rerun", "1", "--from", "profile/nobody"), 'profile has no item "nobody"'),
         (("show", "last/profile/nobody"), "profile/nobody not found"),
         (("edit", "last/profile", "--set", "x=1"), "it has no value of its own"),
         (("edit", "last/profile"), "it has no value of its own"),
