@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.database_kit import KINDS, Kind, databases
+from tests.database_kit import KINDS, Kind, databases, made_at_once
 
 if TYPE_CHECKING:
     from tests.postgres_kit import Server
@@ -33,6 +33,17 @@ def own_data_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         del os.environ["XDG_DATA_HOME"]
     else:
         os.environ["XDG_DATA_HOME"] = before
+
+
+# Where the migrations themselves are the point.
+MIGRATE = frozenset({"test_store_opening", "test_server_opening", "test_hostile_store"})
+
+
+@pytest.fixture(autouse=True)
+def schema_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new SQLite file gets its schema at once, in this process; programs that tests start migrate it."""
+    if request.module.__name__.rpartition(".")[2] not in MIGRATE:
+        monkeypatch.setattr("orchestrator.store.migrate.upgrade", made_at_once)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ What a test may do to one behind the store's back stands here too: one statement
 from __future__ import annotations
 
 import contextlib
+import functools
 import shutil
 import sqlite3
 import threading
@@ -15,6 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
+from sqlalchemy import Connection, create_engine
+
+from orchestrator.store import migrate
+from orchestrator.store.migrate import upgrade as migrated
 
 if TYPE_CHECKING:
     from tests.postgres_kit import Server
@@ -102,3 +107,26 @@ class Databases:
 
 
 databases: Final = Databases()
+
+
+# --- the schema, without its history ----------------------------------------------------------------------------------
+
+
+def made_at_once(connection: Connection) -> None:
+    """What migrations make of a new file, as its statements: most tests need the schema, and not the way to it."""
+    if connection.dialect.name != "sqlite" or connection.exec_driver_sql("SELECT 1 FROM sqlite_master").first():
+        migrated(connection)
+        return
+    raw: Any = connection.connection.driver_connection
+    for statement in _schema():
+        raw.execute(statement)
+
+
+@functools.cache
+def _schema() -> tuple[str, ...]:
+    with create_engine("sqlite://").begin() as connection:
+        migrated(connection)
+        found = connection.exec_driver_sql(
+            "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
+        )
+        return (*(row[0] for row in found), f"INSERT INTO alembic_version VALUES ('{migrate.HEAD}')")
