@@ -103,10 +103,12 @@ def _asking(graph: Graph, again: Collection[str], model: str | None) -> dict[str
 
 
 def _shared_items(step: NewStep, rows: Sequence[StepRow], again: Keys) -> list[NewStep]:
-    """The items of a step that is shared: those that its value names. Of one that runs again for some of its items: all
-    there are."""
+    """The items of a step that is shared: those that its value names. Of one that runs again, for some of its items or
+    all: all there are, so that what people wrote in them is merged with what is made anew (S07)."""
     if step.name in again:
         return item_rows(step, rows, again[step.name])
+    if step.kind == "map" and step.head is None:
+        return item_rows(step, rows, frozenset(row.item for row in rows if row.name == step.name and row.item))
     there = {
         key for row in rows if row.name == step.name and not row.item and row.head for key in row.head.field_hashes
     }

@@ -472,6 +472,34 @@ def test_only_one_item_runs_again_and_what_a_person_wrote_in_another_stays(tmp_p
     assert (again.status, again.text("profile/acme")) == ("succeeded", "better")
 
 
+@pytest.mark.usefixtures("database")
+def test_S07_an_edit_of_an_item_is_merged_where_its_whole_step_runs_again_in_a_fork(tmp_path: Path) -> None:
+    """The models say what they said before, so what a person wrote stays, and the numbers of its versions go on."""
+    world = house(tmp_path, Vendor("acme", "beta"))
+    run(world)
+    asyncio.run(world.edit("profile", "better", item="acme"))
+    asyncio.run(world.refresh())
+    with world.new_requests() as sent:
+        child = asyncio.run(world.rerun("profile"))
+    assert sorted(entry_of(request)["slug"] for request in sent if request.step == "profile") == ["acme", "beta"]
+    assert (child.status, child.text("profile/acme"), child.text("profile/beta")) == (
+        "succeeded",
+        "better",
+        "profile of beta, 1",
+    )
+
+
+def test_items_of_a_list_that_is_made_again_are_those_that_it_then_names(tmp_path: Path) -> None:
+    vendor = Vendor("acme", "beta")
+    world = house(tmp_path, vendor)
+    run(world)
+    asyncio.run(world.edit("profile", "better", item="acme"))
+    vendor.found = rivals("acme", "core")
+    child = asyncio.run(world.rerun("rivals"))
+    assert (child.status, child.value("profile")["items"]) == ("succeeded", ["acme", "core"])
+    assert child.text("profile/acme") == "better"
+
+
 def test_one_item_with_another_model_leaves_the_others_to_theirs(tmp_path: Path) -> None:
     world = house(tmp_path, Vendor("acme", "beta"))
     run(world)
