@@ -62,7 +62,16 @@ from orchestrator.python.declarations import (
 from orchestrator.python.files import is_loading
 from orchestrator.python.pipelines import duration
 from orchestrator.run_handle import Outcome, Run, outcome_of
-from orchestrator.spec import MISSING, AfterReject, Effort, GateChoice, ManifestKind, OnTimeout, Structured
+from orchestrator.spec import (
+    MISSING,
+    AfterReject,
+    Effort,
+    GateChoice,
+    ManifestKind,
+    OnInputChange,
+    OnTimeout,
+    Structured,
+)
 from orchestrator.using import Using
 
 if TYPE_CHECKING:
@@ -109,7 +118,8 @@ class StepKeys(CallKeys, total=False):
     `{"item": "rival", "in": "rivals.found", "key": "slug"}`; a function takes the entry as the parameter `rival`.
     `conversation` is how much of the session's conversation it sees. `repeat` visits it until a rule holds:
     `{"until": "score >= 8", "max_rounds": 3, "feedback": {"expr": "missing"}, "then": "fail"}`. Where `when`, an
-    expression over what it reads, is false, it is skipped. `stale_on` are the changes that make it stale.
+    expression over what it reads, is false, it is skipped. `stale_on` are the changes that make it stale;
+    `on_input_change` is what follows where somebody edits what it has read while it runs.
     `review="required"`: a person approves what it made before any other step reads it. `ungated` says why an output
     needs no gate.
     """
@@ -124,6 +134,7 @@ class StepKeys(CallKeys, total=False):
     repeat: Mapping[str, Any]
     when: str
     stale_on: Sequence[ManifestKind]
+    on_input_change: OnInputChange
     review: Literal["required"]
     ungated: str
 

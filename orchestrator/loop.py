@@ -203,8 +203,10 @@ def outcome(steps: Sequence[StepState], budget: BudgetExceeded | None) -> tuple[
     if all(step.status in ("succeeded", "skipped") and not step.stale for step in steps):
         return "succeeded", None
     stale = ", ".join(f"{step.name}/{step.item}" if step.item else step.name for step in steps if step.stale)
-    message = f"the inputs of {stale} were edited again while it ran" if stale else "some steps did not run"
-    return "paused", ErrorRecord("moved" if stale else "unfinished", message, "orch resume runs them", 4)
+    if not stale:
+        return "paused", ErrorRecord("unfinished", "some steps did not run", "orch resume runs them", 4)
+    message = f"the inputs of {stale} were edited while it ran"
+    return "paused", ErrorRecord("moved", message, "orch resume runs it again; orch keep accepts what it made", 4)
 
 
 async def _heartbeat(services: Services, run: RunRow, progress: _Progress) -> None:

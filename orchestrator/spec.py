@@ -18,6 +18,7 @@ from orchestrator.errors import Place
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EditKind = Literal["compact", "clear_tools"]
+OnInputChange = Literal["redo", "ask", "keep"]
 Structured = Literal["native", "prompt"]  # a form: sent as the vendor's own parameter, or written into the task
 Sensitivity = Literal["public", "internal", "confidential", "secret"]
 SENSITIVITY_RANK: Final[Mapping[str, int]] = {"public": 0, "internal": 1, "confidential": 2, "secret": 3}
@@ -286,6 +287,7 @@ class StepSpec(Strict):
     call_timeout: Seconds | None = None
     max_usd: Decimal | None = Field(default=None, ge=0)
     stale_on: tuple[ManifestKind, ...] | None = None
+    on_input_change: OnInputChange = "redo"
     when: str | None = None
     review: Literal["required"] | None = None
     ungated: str | None = None

@@ -534,6 +534,7 @@ async def _commit(
         base_head=base_head,
         events=tuple(Event("step.note", data={"text": note}) for note in notes),
         shown_head=shows_draft(walk.step, snapshot),
+        on_moved=walk.step.spec.on_input_change,
     )
     ending = _ending(walk, snapshot, artifact, summary)
     starter = AtOnce(walk.graph, walk.services.worker)
@@ -613,7 +614,8 @@ def _after_commit(
     if result.outcome in ("committed", "moved"):
         walk.emit("step.done", version=result.version, **summary)
     if result.outcome == "moved":
-        walk.emit("step.moved", inputs=list(result.moved), redo=bool(result.ready))
+        stands = walk.step.spec.on_input_change == "keep"
+        walk.emit("step.moved", inputs=list(result.moved), redo=bool(result.ready) and not stands, stands=stands)
     if result.outcome == "conflict" and merged is not None and merged.merge.error is not None:
         walk.emit("step.waiting", **_told(merged.merge.error))
     return result.ready

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from orchestrator.ids import digest, digest_of_plain
 from orchestrator.money import NO_CAPS, Caps, Price
-from orchestrator.spec import EditKind, Effort, ManifestKind, Sensitivity
+from orchestrator.spec import EditKind, Effort, ManifestKind, OnInputChange, Sensitivity
 
 
 @dataclass(frozen=True, slots=True)
@@ -637,7 +637,7 @@ class Commit:
     `children` are the steps that wait for this one; `base_head` is the head the attempt started from (S07).
     `shown_head`: that head was shown to the step as its current draft, so that what it made is a change of that, not
     of what it had made itself before. `merge` is given where a person has edited: see `Present`. `again` says that the
-    version is not good yet.
+    version is not good yet. `on_moved` says what follows where what was read has been edited meanwhile (S06).
     """
 
     dispatch: Dispatch
@@ -650,6 +650,7 @@ class Commit:
     again: Again | None = None
     shown_head: bool = False
     merge: Merge | None = None
+    on_moved: OnInputChange = "redo"
 
 
 @dataclass(frozen=True, slots=True)

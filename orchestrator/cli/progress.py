@@ -245,7 +245,8 @@ class Progress(AbstractContextManager["Progress"]):
 
     def _on_step_moved(self, event: Event) -> None:
         inputs = ", ".join(str(name) for name in event.data.get("inputs") or ())
-        ending = "running again" if event.data.get("redo") else "kept, but stale"
+        stands = "kept, and its readers go on" if event.data.get("stands") else "kept, but stale"
+        ending = "running again" if event.data.get("redo") else stands
         self._say(event, f"{inputs} changed meanwhile: {ending}")
 
     def _on_step_done(self, event: Event) -> None:

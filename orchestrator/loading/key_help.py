@@ -140,6 +140,7 @@ STEP: Final[Mapping[str, str]] = {
     "call_timeout": "How long one request may take: 30s, 10m.",
     "max_usd": "The most that the step may cost in a run, with all its items and attempts, in US dollars.",
     "stale_on": "What makes a result stale: any of read, label, contract, definition, template, code, tools, model.",
+    "on_input_change": "Where somebody edits what it has read while it runs: redo it once, ask, or keep what it made.",
     "review": "required: a person approves what the step made before any other step reads it.",
     "ungated": "Why this output needs no gate, where the pipeline has some.",
 }

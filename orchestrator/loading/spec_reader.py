@@ -28,7 +28,7 @@ LATER: Final[Mapping[type[Strict], frozenset[str]]] = {
     PipelineSpec: frozenset({"memory"}),
     ContractSpec: frozenset({"tripwires"}),
     StepSpec: frozenset({"recall", "memory", "chat"})
-    | {"require", "on_input_change", "fallback", "updates", "tripwires", "select", "from"},
+    | {"require", "fallback", "updates", "tripwires", "select", "from"},
 }
 _PLANNED: Final = frozenset().union(*LATER.values())
 _CHAIN = "A step's first request is rebuilt from what the database holds; declare a read for what it needs."

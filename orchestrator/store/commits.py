@@ -163,10 +163,11 @@ def commit(tx: Tx, commit: Commit, starter: Starter | None) -> CommitResult:
         new.last,
         moved,
         commit.children,
-        ended.redo,
+        ended.redo if commit.on_moved == "redo" else 1,
         ended.asked,
         starter,
         made=new.made,
+        stands=commit.on_moved == "keep",
     )
     return CommitResult("moved" if moved else "committed", new.version, new.head, ready, moved)
 
@@ -227,15 +228,19 @@ def accept(
     starter: Starter | None = None,
     *,
     made: str | None = None,
+    stands: bool = False,
 ) -> tuple[Dispatch, ...]:
     """Make a version the head, and dispatch what follows from that: the children, or once more this step itself.
 
     `made` is what the step itself made, where the head is a merge of that with a person's version. Where a parent is
     being made again meanwhile (or a gate asks again), the version is current and the step not done: it is looked at
-    once more when that is.
+    once more when that is. With `stands`, it is done although what it read has moved.
     """
     if step.head_id is not None and step.head_id != head:
         approvals.expire(tx, dispatch.run_id, step.name, step.item, head)
+    if moved and stands:
+        _tell_moved(tx, dispatch, moved, stands=True)
+        moved = ()
     done = not moved and not step.unmet
     tx.run(
         _NEW_HEAD,
@@ -252,7 +257,7 @@ def accept(
         return () if step.released else fan_out.count_down(tx, dispatch.run_id, step.name)
     if not moved:
         return () if step.released or not done else _release(tx, dispatch.run_id, children, starter)
-    runs.append_event(tx, dispatch, Event("step.moved", data={"inputs": list(moved), "redo": redo == 0}))
+    _tell_moved(tx, dispatch, moved, redo=redo == 0)
     if redo:
         return ()
     number, starter = dispatch.number + 1, None if step.unmet else starter
@@ -260,6 +265,11 @@ def accept(
         tx, dispatch.run_id, step.id, step.name, step.item, number, redo=1, asked=asked, starter=starter
     )
     return () if step.unmet else (again,)
+
+
+def _tell_moved(tx: Tx, dispatch: Dispatch, moved: Sequence[str], *, redo: bool = False, stands: bool = False) -> None:
+    told = {"inputs": list(moved), "redo": redo, "stands": stands}
+    runs.append_event(tx, dispatch, Event("step.moved", data=told))
 
 
 def _release(tx: Tx, run_id: str, children: Sequence[str], starter: Starter | None) -> tuple[Dispatch, ...]:

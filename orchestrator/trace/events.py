@@ -185,11 +185,13 @@ class ModelSwitched(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMoved(RunEvent):
-    """Somebody edited what the step had read; `redo`: it runs once more."""
+    """Somebody edited what the step had read; `redo`: it runs once more; `stands`: its readers go on with what it made
+    (`on_input_change: keep`)."""
 
     KIND: ClassVar[str] = "step.moved"
     inputs: list[str]
     redo: bool
+    stands: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

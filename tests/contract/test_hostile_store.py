@@ -105,7 +105,9 @@ def test_S30_a_network_file_system_is_refused_and_nothing_is_made(mounts: Path, 
 
 @pytest.mark.parametrize("place", ["local disk", "cloud/over"])
 def test_S30_a_disk_below_a_network_file_system_is_fine(mounts: Path, place: str) -> None:
-    _open(mounts / place / ".orch" / "orch.db")
+    file = mounts / place / ".orch" / "orch.db"
+    _open(file)
+    assert file.is_file()
 
 
 def test_S30_a_link_to_a_network_file_system_is_seen_through(mounts: Path, tmp_path: Path) -> None:

@@ -60,9 +60,14 @@ def test_S03_a_failing_unit_takes_nothing_else_with_it(tmp_path: Path, failing: 
     """Four units of three statements, committed together; each statement of each unit fails in turn."""
 
     async def body(store: Store) -> None:
-        gate = threading.Event()
-        blocker = asyncio.ensure_future(_writer(store).write("block", lambda tx: gate.wait(5)))
-        await asyncio.sleep(0.01)  # the thread is busy: what follows queues up and is committed as one group
+        gate, busy = threading.Event(), threading.Event()
+
+        def block(tx: Tx) -> bool:
+            busy.set()
+            return gate.wait(60)
+
+        blocker = asyncio.ensure_future(_writer(store).write("block", block))
+        await asyncio.to_thread(busy.wait, 60)  # what follows queues up and is committed as one group
         units = [
             _writer(store).write(f"u{n}", _adding(f"{n}a", f"{n}b", f"{n}c", fail_at=at if n == failing else None))
             for n in range(4)
@@ -127,7 +132,7 @@ def test_S03_a_unit_is_reported_only_after_the_commit(tmp_path: Path, monkeypatc
     real, committed = WriteConnection.commit, threading.Event()
 
     def commit(self: WriteConnection) -> None:
-        committed.wait(5)
+        committed.wait(60)
         real(self)
 
     async def body(store: Store) -> None:

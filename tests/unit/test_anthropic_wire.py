@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +17,7 @@ from orchestrator.providers import anthropic_reply, anthropic_wire
 from orchestrator.providers.anthropic_reply import Assembly, reply
 from orchestrator.providers.anthropic_schema import grammar
 from orchestrator.providers.retry import retry_after
-from orchestrator.values import Item, OutputItem, Request, TextItem, ToolOutput
+from orchestrator.values import Item, OutputItem, Reply, Request, TextItem, ToolOutput
 from tests.strict_messages import check_grammar, check_turns, events, merged
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -235,10 +234,14 @@ def test_whatever_a_server_streams_is_a_reply_or_a_named_failure(script: list[Ma
     begin = {"type": "message_start", "message": {"id": "m1", "type": "message"}}
     block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text"}}
     whole: list[Mapping[str, Any]] = [begin, block, *script]
-    with suppress(ProviderFailure):
+    found: Reply | ProviderFailure
+    try:
         for event in whole:
             assembly.see(event)
-        assembly.whole(lambda data: data)
+        found = assembly.whole(lambda data: data)
+    except ProviderFailure as failure:
+        found = failure
+    assert found.id == "m1" if isinstance(found, Reply) else found.kind == "malformed"
 
 
 # --- when to come back ------------------------------------------------------------------------------------------------

@@ -364,7 +364,7 @@ def test_a_not_for_entry_that_became_a_mapping(project: Project, write: Write) -
     "key",
     [
         *["recall", "memory", "chat", "require"],
-        *["on_input_change", "fallback", "updates", "tripwires", "select", "from"],
+        *["fallback", "updates", "tripwires", "select", "from"],
     ],
 )
 def test_keys_of_later_versions_of_a_step(load: Load, key: str) -> None:

@@ -67,6 +67,7 @@ def made(idea: str = "red", a: str | None = None) -> dict[str, str]:
     return {"idea": idea, "a": a, "b": b, "c": f"c({b})", "d": f"d({idea}, {a}, c({b}))"}
 
 
-def four_steps(folder: Path) -> tuple[House, Echo]:
+def four_steps(folder: Path, of_a: str = "") -> tuple[House, Echo]:
+    """`of_a` are further keys of the first step."""
     model = Echo()
-    return House(folder, PIPELINE, model), model
+    return House(folder, PIPELINE.replace('prompt: "Write a."', f'prompt: "Write a."{of_a}'), model), model

@@ -149,7 +149,7 @@ def test_a_python_file_that_cannot_be_loaded_is_an_authoring_fault(body: str, sa
 
 LATER_STEP = [
     "recall: [{from: profile}]", "memory: {x: 1}",
-    "chat: true", "require: approved", "on_input_change: keep",
+    "chat: true", "require: approved",
     "fallback: [default]", "updates: [x]", "tripwires: [{figures: true}]", 'select: "tag:x"', "from: session",
 ]  # fmt: skip
 LATER = [

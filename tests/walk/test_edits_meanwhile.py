@@ -8,6 +8,7 @@ never overwritten: the step waits, with its draft beside the person's version.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,47 @@ def test_S06_a_second_edit_during_the_redo_stops_there_and_resume_goes_on(tmp_pa
     assert (seen.status, texts(seen)) == ("succeeded", made("green"))
     assert [request.step for request in house.requests()] == ["a", "a", "a", "b", "c", "d"]
     check_no_gap(seen)
+
+
+def turn_blue(house: House) -> None:
+    meanwhile(house.edit("idea", "blue"))
+
+
+def test_S06_a_step_that_asks_stops_at_the_first_edit_and_a_resume_or_a_keep_goes_on(tmp_path: Path) -> None:
+    """`on_input_change: ask`: what is paid twice is a person's choice."""
+    for answer, made_of in (("resume", made("blue")), ("keep", {**made(a="a(red)"), "idea": "blue"})):
+        house, model = four_steps(tmp_path / answer, ", on_input_change: ask")
+        model.during("a", partial(turn_blue, house))
+        seen = asyncio.run(house.run({"idea": "red"}))
+        assert seen.row.error is not None
+        assert (seen.status, seen.row.error.code) == ("paused", "moved")
+        assert "orch keep accepts what it made" in str(seen.row.error.hint)
+        assert [request.step for request in house.requests()] == ["a"]
+        if answer == "keep":
+            asyncio.run(house.keep("a"))
+        seen = asyncio.run(house.resume())
+        expected = made_of if answer == "resume" else {**made_of, "d": "d(blue, a(red), c(b(a(red))))"}
+        assert (seen.status, texts(seen)) == ("succeeded", expected)
+        assert [request.step for request in house.requests()].count("a") == (2 if answer == "resume" else 1)
+        assert asyncio.run(house.stale()) == {}
+        check_no_gap(seen)
+
+
+def test_S06_a_step_that_keeps_goes_on_with_what_it_made_and_is_shown_as_stale(tmp_path: Path) -> None:
+    """`on_input_change: keep`: nothing is paid twice, its readers go on, and a refresh makes it anew."""
+    house, model = four_steps(tmp_path, ", on_input_change: keep")
+    model.during("a", lambda: meanwhile(house.edit("idea", "blue")))
+    seen = asyncio.run(house.run({"idea": "red"}))
+    assert (seen.status, texts(seen)) == (
+        "succeeded",
+        {**made(), "idea": "blue", "d": "d(blue, a(red), c(b(a(red))))"},
+    )
+    assert [request.step for request in house.requests()] == ["a", "b", "c", "d"]
+    [moved] = [event.data for event in seen.events if event.kind == "step.moved"]
+    assert moved == {"inputs": ["idea"], "redo": False, "stands": True}
+    assert set(asyncio.run(house.stale())) == {"a"}
+    check_no_gap(seen)
+    assert texts(asyncio.run(house.refresh())) == made("blue")
 
 
 def conflict(tmp_path: Path) -> tuple[House, Seen]:
