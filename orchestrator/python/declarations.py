@@ -99,10 +99,12 @@ class Read:
     only; the parameter's type is then a model of those fields. `guard` says what the value must not be used for in this
     step. `require="approved"` takes no version that the gates showing it have not approved. `default` stands in for a
     value that does not exist. `from_` reads what an earlier run made, of the same `"session"` or of the `"project"`:
-    `source` is the step there, and `as_` the name it has here (default: the parameter's).
+    `source` is the step there, and `as_` the name it has here (default: the parameter's). `select` stands for a read of
+    each step that a selection means (`"tag:costs"`), in the `reads` of `p.llm`; what it reads has no one type, so a
+    function's parameter cannot be one.
     """
 
-    __slots__ = ("as_", "default", "fields", "from_", "guard", "require", "source")
+    __slots__ = ("as_", "default", "fields", "from_", "guard", "require", "select", "source")
 
     def __init__(
         self,
@@ -114,6 +116,7 @@ class Read:
         default: Any = MISSING,
         from_: Literal["session", "project"] | None = None,
         as_: str | None = None,
+        select: str | None = None,
     ) -> None:
         self.source = source if source is None or isinstance(source, str) else source.name
         self.fields = None if fields is None else tuple(fields)
@@ -122,6 +125,7 @@ class Read:
         self.default = default
         self.from_ = from_
         self.as_ = as_
+        self.select = select
 
 
 # --- a pipeline -------------------------------------------------------------------------------------------------------

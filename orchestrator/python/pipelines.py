@@ -256,6 +256,10 @@ class _Compiler:
             if param.name == item:
                 bound.append(Bound(param.name, param.name, _projection(param.type, None)))
                 continue
+            if param.read.select is not None:
+                what = f"step {entry.name}: the parameter {param.name} is a selection, which has no one type"
+                self._fault("P302", what, param.place, "read each by a parameter of its own, or use p.llm")
+                continue
             if param.read.from_ is not None:
                 self._earlier(entry, param, reads, bound)
                 continue
@@ -530,7 +534,8 @@ def _words(kind: Any) -> list[str]:
 
 
 def _read_data(read: Read) -> Any:
-    data: dict[str, Any] = {"read": read.source}
+    data: dict[str, Any] = {} if read.source is None and read.select is not None else {"read": read.source}
+    data |= {"select": read.select} if read.select is not None else {}
     data |= {"fields": list(read.fields)} if read.fields is not None else {}
     data |= {"guard": read.guard} if read.guard is not None else {}
     data |= {"require": read.require} if read.require is not None else {}

@@ -370,6 +370,21 @@ def test_a_function_reads_what_an_earlier_run_made_like_a_pipeline_file(world: W
     assert (fault.code, "no step is named" in fault.message) == ("P302", True)
 
 
+def test_a_selection_stands_for_the_steps_it_means_like_in_a_pipeline_file(world: World) -> None:
+    made = step("def rates(idea: str) -> VendorRates:")
+    read = 'Read(select="kind:python", guard="Old.")'
+    asked = f'\np.llm("report", produces=VendorRates, prompt="x", reads=["idea", {read}])\n'
+    graph = world.graph(made + asked)
+    assert reads(graph, "report") == [("idea", "input"), ("rates", "step")]
+    assert graph.steps["report"].reads[1].guard == "Old."
+    fault = world.fault(made + asked.replace("kind:python", "tag:nothing"))
+    assert (fault.code, "the selection 'tag:nothing'" in fault.message) == ("P207", True), fault.message
+    of_function = step('def total(every: Annotated[VendorRates, Read(select="rates")]) -> VendorRates:')
+    fault = world.fault(made + of_function)
+    assert (fault.code, "which has no one type" in fault.message) == ("P302", True)
+    assert world.fault(made + asked.replace("Read(select", 'Read("rates", select')).code.startswith("P")
+
+
 CHOICE = '\nfrom typing import Literal\n\np.input("tone", Literal["dry", "warm"], default="dry")\n'
 OTHER_CHOICE = CHOICE.replace('["dry", "warm"], default="dry"', "[1, 2], about='A tone.'")
 FAULTS = [
