@@ -87,8 +87,9 @@ def _steps(tx: Tx, run_id: str, new: NewRun) -> list[NewAttempt]:
             version = step.last_version + 1  # where it replaces the parent run's value, numbers go on
             row["head_id"] = artifacts.write(tx, run_id, step.name, "", version, new.inputs[step.name], None, None)
             row["last_version"] = version
-        elif step.kind != "input" and not step.item and not step.head and not row["unmet"]:
-            # An item that is to be made again is dispatched by its step, when that looks at its list.
+        elif step.kind != "input" and not step.head and not row["unmet"] and (not step.item or new.kind == "bench"):
+            # An item that is to be made again is dispatched by its step, when that looks at its list. The samples of a
+            # bench have no such step: they are items, and all that there is to do.
             row["attempt_id"] = uuid7()
             ready.append(NewAttempt(Dispatch(run_id, step.name, step.item, row["attempt_id"], 1, 1), row["id"]))
         rows.append(row)
