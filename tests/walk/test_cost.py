@@ -316,14 +316,20 @@ def test_the_cap_given_with_the_command_wins_over_the_pipelines(tmp_path: Path) 
 
 
 class Gathering(ScriptedProvider):
-    """Holds every request back until nothing more arrives, so that all of them are in flight at once."""
+    """Holds every request back until so many have arrived, and then a while longer: one more would be seen."""
 
     most = 0
     flying = 0
+    wanted = 1
+    together: asyncio.Event | None = None
 
     async def respond(self, request: Request, listener: Listener = no_listener) -> Reply:
         self.flying += 1
         self.most = max(self.most, self.flying)
+        self.together = self.together or asyncio.Event()
+        if self.most >= self.wanted:
+            self.together.set()
+        await asyncio.wait_for(self.together.wait(), 60)
         await asyncio.sleep(0.3)
         self.flying -= 1
         return await super().respond(request, listener)
@@ -333,6 +339,7 @@ def test_S31_calls_in_flight_at_once_never_hold_more_than_the_cap(tmp_path: Path
     """Twenty steps are ready at once; each may cost a little over a cent, and the cap holds three of them."""
     steps = "".join(f'  s{n}: {{reads: [order], produces: note, prompt: "Say it."}}\n' for n in range(20))
     provider = Gathering(lambda request, items: {"text": "said", "usage": usage(given=100, out=1000)}, name="acme")
+    provider.wanted = 3
     there = house(tmp_path, provider, budget="{usd: 0.035}", steps=steps)
     seen = run(there)
     assert provider.most == 3
