@@ -77,6 +77,7 @@ from orchestrator.using import Using
 if TYPE_CHECKING:
     from orchestrator.bodies.ctx import Ctx
     from orchestrator.decision import Decision
+    from orchestrator.exchange.benching import Benched
     from orchestrator.exchange.comparing import RunComparison
     from orchestrator.graph import Graph
     from orchestrator.loading import Loaded
@@ -658,10 +659,50 @@ class Pipeline(Using):
         from orchestrator.exchange.reading import value_of
 
         graph = self.graph()
-        references = [one.id if isinstance(one, Run) else str(one) for one in (old, new)]
         async with self._services(lambda event: None) as services:
-            before, after = [await services.store.run(reference) for reference in references]
+            before, after = [await services.store.run(_reference(one)) for one in (old, new)]
             return await compared_runs(services.store, before, after, lambda run, artifact: value_of(artifact, graph))
+
+    async def bench(
+        self,
+        run: Run | str | int,
+        step: Source[Any] | str,
+        n: int = 5,
+        *,
+        model: str | None = None,
+        template: str | None = None,
+        prompt: str | None = None,
+        cap_usd: str | int | Decimal | None = None,
+        with_effects: bool = False,
+    ) -> Benched:
+        """Make a step `n` times on what it read in a run, and as often with another model (an alias, or
+        `provider:model`), template or task beside it; the run itself stays as it is. See `orch bench`.
+
+        The samples have a budget of their own, `cap_usd`, by default that of a run. Raises UsageError for a step that
+        asks no model, has not what it reads yet, or may act on the world (`with_effects` lets it).
+        """
+        from orchestrator.bench import bench_step
+        from orchestrator.building.variants import Variation
+
+        graph, loaded = self.graph(require_model=model is None), self._loaded()
+        variation = Variation(template, None if prompt is None else ("prompt", prompt), model)
+        name = step if isinstance(step, str) else step.name
+        cap = None if cap_usd is None else Decimal(str(cap_usd))
+        async with self._services(lambda event: None) as services:
+            row = await services.store.run(_reference(run))
+            return await bench_step(services, loaded, graph, row, name, n, variation, cap, with_effects=with_effects)
+
+    async def promote(self, bench: str | int, sample: str) -> int:
+        """Take a sample of a bench (`"b-2"`) as the step's new version in the run that was benched; its number there.
+
+        Raises UsageError where there is no such sample, it does not fit, or the run has another version by now.
+        """
+        from orchestrator.bench import promote
+
+        graph = self.graph()
+        async with self._services(lambda event: None) as services:
+            done = await promote(services, graph, await services.store.run(str(bench)), sample)
+            return done.new.version
 
     def _begun(self, work: Callable[[Services, Graph], Awaitable[RunRow]]) -> Run:
         """A run whose work has begun as a task of the running loop."""
@@ -699,6 +740,10 @@ def _given(**keys: Any) -> dict[str, Any]:
 
 def _name(source: Any) -> Any:
     return source.name if isinstance(source, Source) else source
+
+
+def _reference(run: Run | str | int) -> str:
+    return run.id if isinstance(run, Run) else str(run)
 
 
 def _decision() -> type[Decision]:

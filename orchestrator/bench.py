@@ -22,11 +22,13 @@ from orchestrator.building.variants import Variation, varied
 from orchestrator.context.budget import message_number
 from orchestrator.errors import BudgetExceeded, OrchError, StoreError, UsageError
 from orchestrator.exchange.benching import ABSENT, Benched, Sample, Variant
+from orchestrator.exchange.reading import value_of
 from orchestrator.graph import Graph, StepNode
 from orchestrator.loading import Loaded
 from orchestrator.loop import HEARTBEAT_SECONDS
 from orchestrator.output import too_large
 from orchestrator.plan import Plan, plan_step
+from orchestrator.preconditions import known_step
 from orchestrator.providers.tokens import of_bytes
 from orchestrator.spec import MISSING
 from orchestrator.step import Services, check_models, error_record, run_step
@@ -47,6 +49,7 @@ from orchestrator.values import (
     StepRow,
 )
 
+MOST: Final = 200  # samples of each variant
 AT_ONCE: Final = 4  # samples that are made at the same time: a bench is measured, not raced
 
 
@@ -271,6 +274,27 @@ async def _heartbeat(services: Services) -> None:
         await asyncio.sleep(HEARTBEAT_SECONDS)
         with contextlib.suppress(StoreError):  # the samples' own writes meet it too, and report it
             await services.store.heartbeat(services.worker)
+
+
+async def bench_step(
+    services: Services,
+    loaded: Loaded,
+    graph: Graph,
+    run: RunRow,
+    step: str,
+    samples: int,
+    variation: Variation,
+    cap_usd: Decimal | None,
+    *,
+    with_effects: bool,
+) -> Benched:
+    """All of it at once, for code that has nothing to ask in between. Raises what `prepare` raises."""
+    if not 1 <= samples <= MOST:
+        raise UsageError(f"{samples} samples", hint=f"take 1 to {MOST}")
+    name = known_step(graph, step).name
+    bench = await prepare(services, loaded, graph, run, name, variation or None, with_effects=with_effects)
+    made = await run_bench(services, bench, samples, cap_usd)
+    return await look(services.store, made, lambda artifact: value_of(artifact, graph))
 
 
 # --- looking at it ----------------------------------------------------------------------------------------------------

@@ -136,6 +136,27 @@ def test_the_sync_door_gives_typed_values(study: ModuleType) -> None:
     assert run.cost_usd == Decimal(0)
 
 
+def test_a_step_is_benched_and_a_sample_taken_over(study: ModuleType, folder: Path) -> None:
+    first = study.p.run(idea="a shop")
+    answer(folder, "proposal", {"text": "Build it."})
+    benched = asyncio.run(study.p.bench(first, study.proposal, 2, prompt="Propose in three words."))
+    assert [sample.name for sample in benched.samples] == ["a-1", "a-2", "b-1", "b-2"]
+    assert {sample.value for sample in benched.samples if sample.passed} == {"Build it."}
+    assert (benched.run.kind, benched.run.parent_number, benched.base_value) == ("bench", 1, "Build **forms**.")
+    assert asyncio.run(study.p.promote(benched.run.number, "b-1")) == 2
+
+    async def now() -> Any:
+        return (await study.p.resume(1)).get(study.proposal)
+
+    assert asyncio.run(now()) == "Build it."
+    with pytest.raises(UsageError, match="its Python body would run again and again"):
+        asyncio.run(study.p.bench("1", "tech-stack"))
+    with pytest.raises(UsageError, match="asks no model"):
+        asyncio.run(study.p.bench(1, "vendor-rates"))
+    with pytest.raises(UsageError, match='has no step "proposa"'):
+        asyncio.run(study.p.bench(1, "proposa"))
+
+
 def test_two_runs_are_compared(study: ModuleType, folder: Path) -> None:
     first = study.p.run(idea="a shop")
     answer(folder, "market-sizing", {"json": {"customers": 500}})
