@@ -166,6 +166,7 @@ def test_a_request_is_the_same_bytes_as_when_the_pipeline_runs_alone(tmp_path: P
 # --- what is stale ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("database")
 def test_an_edit_goes_through_the_boundary_as_far_as_values_change(tmp_path: Path) -> None:
     home = house(tmp_path)
     ran(home)
@@ -240,6 +241,7 @@ def test_an_entry_that_fails_inside_is_missing_for_readers_and_they_are_told(tmp
     assert "2 of 3 items. Missing: bolt (the output is still not valid" in told
 
 
+@pytest.mark.usefixtures("database")
 def test_one_entry_that_is_edited_redoes_its_own_chain_only(tmp_path: Path) -> None:
     vendor = Vendor("acme", "bolt")
     home = house(tmp_path, study(EACH), vendor)
@@ -253,6 +255,7 @@ def test_one_entry_that_is_edited_redoes_its_own_chain_only(tmp_path: Path) -> N
     assert "about bolt" in prompt_of(sent[0])
 
 
+@pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("stop", [3, 6, 9, 12])
 def test_A9_killed_inside_it_goes_on_where_it_was(tmp_path: Path, stop: int) -> None:
     """Items times steps: no committed one runs again, and the end is that of an undisturbed run."""
@@ -316,6 +319,7 @@ CHECKED = """
 """
 
 
+@pytest.mark.usefixtures("database")
 def test_pipelines_in_pipelines_and_a_gate_inside_holds_back_whoever_reads_outside(tmp_path: Path) -> None:
     way = "uses: checked\n        with: {subject: market.segment}"
     home = house(tmp_path, study().replace("uses: report\n        " + ONE, way), checked=CHECKED)
