@@ -147,7 +147,7 @@ def resume(
 @command("rerun")
 @click.argument("reference", metavar="[RUN]", default="last")
 @click.option("--from", "steps", metavar="STEPS", multiple=True, help="Begin again here; all below runs again too.")
-@click.option("--only", metavar="STEPS", multiple=True, help="Run just these again.")
+@click.option("--only", "--select", "only", metavar="STEPS", multiple=True, help="Run just these again.")
 @click.option("--until", metavar="STEPS", multiple=True, help="Of all that, run only what these need; nothing below.")
 @click.option("--set", "assignments", metavar="NAME=VALUE", multiple=True, help="Another value of an input.")
 @click.option("--model", metavar="MODEL", help="What runs again asks this alias, or provider:model.")

@@ -218,7 +218,7 @@ def test_R017_one_item_is_named_to_run_again(orch: Orch) -> None:
         }
 
     assert made_in(1) == {"acme": 1, "beta": 1}
-    for run, option in ((2, "--from"), (3, "--only")):
+    for run, option in ((2, "--from"), (3, "--only"), (4, "--select")):
         code, text = orch("rerun", "1", option, "profile/acme")
         assert code == 0, text
         assert made_in(run) == {"acme": 2, "beta": 1}
