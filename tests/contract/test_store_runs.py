@@ -416,7 +416,7 @@ def test_S06_an_input_that_moved_makes_the_version_stale_and_runs_the_step_once_
         assert row.head is not None
         head = row.head.id
         assert (await store.artifact(run.id, "b")).body == b"from old"
-        assert [e.data for e in await store.events(run.id)] == [{"inputs": ["a"], "redo": True}]
+        assert [e.data for e in await store.events(run.id)] == [{"inputs": ["a"], "redo": True, "stands": False}]
         # The second time it reads what is there now, and its reader may go on.
         await store.claim(claim(again, worker, reads=await reads_of(store, run.id, "a"), base_head=head))
         result = await store.commit(Commit(again, artifact("from new"), children=("c",), base_head=head))
