@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -97,9 +98,10 @@ def _make(
     from orchestrator.bench import cap_of, look, plan_bench, prepare, run_bench
     from orchestrator.cli.progress import Progress
     from orchestrator.cli.report import EventLines
-    from orchestrator.cli.session import drive, find_run, known_steps, open_desk, services
+    from orchestrator.cli.session import drive, find_run, open_desk, services
     from orchestrator.exchange.reading import value_of
     from orchestrator.loading import load_pipeline
+    from orchestrator.preconditions import known_step
 
     ref = step_ref(reference)
     if ref.item is not None:
@@ -109,7 +111,7 @@ def _make(
     desk = open_desk(state)
     run = find_run(desk, ref.run)
     graph = desk.graph_of(run, require_model=variation.model is None)
-    known_steps(graph, [ref.step])
+    ref = replace(ref, step=known_step(graph, ref.step).name)
     loaded = load_pipeline(desk.project, desk.project.root / graph.file)
     names = [f"{ref.step}/{variant}-{number}" for variant in "ab" for number in range(1, samples + 1)]
     progress = Progress(state, names[: samples * (2 if variation else 1)])

@@ -12,10 +12,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -173,15 +172,6 @@ def find_rows(desk: Desk, reference: str) -> tuple[RunRow, tuple[StepRow, ...]]:
             return run, await store.steps(run.id)
 
     return drive(main)
-
-
-def known_steps(graph: Graph, names: Sequence[str]) -> None:
-    """Raises UsageError with the nearest word for a name that is no step of the pipeline."""
-    for name in names:
-        if name not in graph.steps:
-            near = get_close_matches(name, graph.steps, n=1)
-            hint = f'Did you mean "{near[0]}"?' if near else f"Its steps: {', '.join(graph.steps)}."
-            raise UsageError(f'{graph.name} has no step "{name}"', hint=hint)
 
 
 def database_file(url: str) -> Path | None:
