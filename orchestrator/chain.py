@@ -70,6 +70,8 @@ from orchestrator.stopwatch import ran_out, untold
 from orchestrator.store.records import ToolRow
 from orchestrator.tools import Tool
 from orchestrator.tools_done import DoneBefore
+from orchestrator.unexplained import KIND as UNEXPLAINED
+from orchestrator.unexplained import most_input
 from orchestrator.values import (
     CallRow,
     CallSource,
@@ -521,6 +523,7 @@ class Chain:
             await self.recorder.told(Event("context.edited", data=said))
         elif usage is not None:
             self.endpoints.calibration.learn(sent.provider, sent.model, sent.estimate_tokens, usage.input_tokens)
+            await self._account(sent, usage)
         cost = sent.price.cost(usage) if usage and sent.price else None
         if cost is not None and cost > MOST_USD:
             usage = cost = None
@@ -551,6 +554,21 @@ class Chain:
             await self._record(replace(done, outcome="tools", tool_calls=reply.tool_calls))
             return None
         return await self._judge(done, reply)
+
+    async def _account(self, sent: SentCall, usage: Usage) -> None:
+        """Say so where the provider counts more input than can have been sent (R023). The run goes on."""
+        most = None if self.policy.hosted else most_input(self._held(), self._here.made)
+        if most is None or usage.input_tokens <= most.tokens:
+            return
+        told = {
+            "seq": sent.seq,
+            "model": f"{sent.provider}:{sent.model}",
+            "input_tokens": usage.input_tokens,
+            "most_tokens": most.tokens,
+            "grew": most.grew,
+        }
+        self._event(UNEXPLAINED, **told)
+        await self.recorder.told(Event(UNEXPLAINED, data={**told, "call": sent.id}))
 
     def _echo_fault(self, request: Request, reply: Reply) -> str:
         """Why this reply cannot have seen the chain (S12); empty if it has."""

@@ -51,13 +51,17 @@ class ChatServer(StrictServer):
         check_body(body, self.models)
         seen.effective = check_messages(body.get("messages"))
         with self._lock:
-            usage = self._counted(body)
+            usage = self._counted(body | {"messages": [*self.hidden, *body["messages"]]})
         if self.window is not None and usage["prompt_tokens"] > self.window:
             what = (
                 f"request ({usage['prompt_tokens']} tokens) exceeds the available context size ({self.window} tokens)"
             )
             raise Refused(400, what)
-        return self._completion(seen, self.answer(seen), usage) | fault.response
+        completion = self._completion(seen, self.answer(seen), usage) | fault.response
+        with self._lock:
+            if self.remembers:
+                self.hidden = [*self.hidden, *body["messages"], completion["choices"][0]["message"]]
+        return completion
 
     def script(self, response: Json, fault: Fault) -> Iterator[Json]:
         for number, chunk in enumerate(chunks(response, usage=self.counts)):
@@ -83,7 +87,7 @@ class ChatServer(StrictServer):
         shared = max((common(prompt, before) for before in self._prompts), default=0) // 4
         self._prompts.append(prompt)
         cached = shared - shared % 128 if shared >= 1024 else 0
-        return {"prompt_tokens": tokens(prompt), "prompt_tokens_details": {"cached_tokens": cached}}
+        return {"prompt_tokens": self.tokens(prompt), "prompt_tokens_details": {"cached_tokens": cached}}
 
     def _completion(self, seen: Seen, reply: Json, usage: Json) -> Json:
         message = message_of(reply)

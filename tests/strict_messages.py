@@ -98,6 +98,7 @@ class MessagesServer(StrictServer):
         with self._lock:
             self._check_signed(seen.effective)
             turns, cleared = edited(body, seen.effective, edits)
+            turns = [*self.hidden, *turns]
             usage = self._counted(body, turns)
         total = sum(usage[key] for key in INPUTS)
         if self.window is not None and total > self.window:
@@ -110,6 +111,8 @@ class MessagesServer(StrictServer):
             message = summed_up(message, usage)
         with self._lock:
             self._sign(message)
+            if self.remembers:
+                self.hidden = [*turns, {"role": "assistant", "content": message["content"]}]
         return message | fault.response
 
     def beside(self, path: str, raw: bytes, headers: dict[str, str]) -> Json:
@@ -122,7 +125,7 @@ class MessagesServer(StrictServer):
                 raise No(400, f"{field}: Extra inputs are not permitted")
         check_body(body | {"max_tokens": 1}, self.models)
         turns, _ = edited(body, merged(body["messages"]), edits_of(body, headers))
-        return {"input_tokens": tokens(b"".join(pieces(body, turns)[0]))}
+        return {"input_tokens": self.tokens(b"".join(pieces(body, turns)[0]))}
 
     def script(self, response: Json, fault: Fault) -> Iterator[Json]:
         for number, event in enumerate(events(response)):
@@ -175,12 +178,12 @@ class MessagesServer(StrictServer):
         for mark in marks:
             for end in range(mark, max(-1, mark - LOOKBACK), -1):
                 if prefixes[end] in self.cached:
-                    read = max(read, tokens(prefixes[end]))
+                    read = max(read, self.tokens(prefixes[end]))
                     break
-        upto = max((tokens(prefixes[mark]) for mark in marks), default=0)
+        upto = max((self.tokens(prefixes[mark]) for mark in marks), default=0)
         writes = upto if upto >= MIN_CACHED else read
-        self.cached.extend(prefixes[mark] for mark in marks if tokens(prefixes[mark]) >= MIN_CACHED)
-        total = tokens(prefixes[-1])
+        self.cached.extend(prefixes[mark] for mark in marks if self.tokens(prefixes[mark]) >= MIN_CACHED)
+        total = self.tokens(prefixes[-1])
         written = max(0, writes - read)
         return {
             "input_tokens": total - read - written,

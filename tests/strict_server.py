@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import math
 import re
 import secrets
 import select
@@ -136,8 +137,15 @@ class StrictServer:
         models: frozenset[str] | None = None,
         window: int | None = None,
         log: Path | None = None,
+        hidden: Sequence[Json] = (),
+        remembers: bool = False,
+        factor: float = 1.0,
     ) -> None:
+        """Beside what the vendor would do: `hidden` items stand ahead of every thread, as a gateway's prompt does;
+        `remembers`: so does all that was said to it before, in other threads. `factor`: of tokens, as another tokenizer
+        makes of a text."""
         self.answer = answer or generic()
+        self.hidden, self.remembers, self.factor = list(hidden), remembers, factor
         self.looks_at_items = looks_at_items  # also where it ignores the chain: a result without its call is refused
         self.zdr, self.ignore_chain, self.key, self.models, self.window, self.log = (
             zdr, ignore_chain, key, models, window, log,
@@ -207,7 +215,7 @@ class StrictServer:
         with self._lock:
             parent = self._parent(body, ignore=fault.ignore_chain or self.ignore_chain)
             ignored = parent is None and body.get("previous_response_id") is not None
-            seen.effective = from_summary([*(parent or []), *items])
+            seen.effective = from_summary([*(self.hidden if parent is None else parent), *items])
             if not ignored or self.looks_at_items:
                 check_items(seen.effective, stored=not self.zdr and body.get("store") is not False)
                 self._check_reasoning(seen.effective)
@@ -219,11 +227,13 @@ class StrictServer:
             )
         reply = self.answer(seen)
         if summary is not None:
-            reply = reply | {"items": [summary, *reply.get("items", ())]}
+            reply = reply | {"summary": summary}
         response = self._response(seen, reply, usage, None if ignored else body.get("previous_response_id"))
         response |= fault.response
         with self._lock:
             self._keep(seen, response)
+            if self.remembers:
+                self.hidden = [*seen.effective, *response["output"]]
         return response
 
     def script(self, response: Json, fault: Fault) -> Iterator[Json]:
@@ -298,6 +308,9 @@ class StrictServer:
                 what = f"Item '{item.get('id')}' was provided without its required 'reasoning' item: '{needed}'."
                 raise Refused(400, what, None, "input")
 
+    def tokens(self, data: bytes) -> int:
+        return math.ceil(tokens(data) * self.factor)
+
     def _usage(self, body: Json, items: list[Json]) -> Json:
         """ceil(bytes / 4) tokens; cached is the longest prefix seen before, in blocks of 128, from 1024 up."""
         fixed = [body["model"], body.get("tools"), body.get("text"), body.get("instructions")]
@@ -306,12 +319,12 @@ class StrictServer:
         self._prompts.append(prompt)
         cached = shared - shared % 128 if shared >= 1024 else 0
         details = {"cached_tokens": cached, "cache_write_tokens": 0}
-        return {"input_tokens": tokens(prompt), "input_tokens_details": details}
+        return {"input_tokens": self.tokens(prompt), "input_tokens_details": details}
 
     def _response(self, seen: Seen, reply: Json, usage: Json, previous: str | None) -> Json:
         output = output_items(reply)
-        said = sum(tokens(spoken(item)) for item in output)
-        thought = tokens(str(reply.get("reasoning", "")).encode())
+        said = sum(self.tokens(spoken(item)) for item in output)
+        thought = self.tokens(str(reply.get("reasoning", "")).encode())
         status, details = reply.get("status", "completed"), None
         cap = seen.body.get("max_output_tokens")
         if cap is not None and said + thought > cap:
@@ -471,7 +484,7 @@ def check_items(items: list[Json], *, stored: bool) -> None:
 
 def output_items(reply: Json) -> list[Json]:
     tag = secrets.token_hex(12)
-    items: list[Json] = []
+    items: list[Json] = [reply["summary"]] if "summary" in reply else []  # made before a word is thought
     if "reasoning" in reply:
         sealed = base64.b64encode(reply["reasoning"].encode()).decode()
         items.append({"type": "reasoning", "id": f"rs_{tag}", "summary": [], "encrypted_content": sealed})

@@ -15,11 +15,12 @@ from orchestrator.cli.terminal import console, excerpt, money, plural, show, tok
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.store.costs import Bill, By
+    from orchestrator.store.costs import Bill, By, Unexplained
     from orchestrator.trace.chaining import Comparison
     from orchestrator.values import RunRow
 
 _BY: Final = ("step", "model", "day", "run")
+_FEW: Final = 5  # of the calls that something is told about
 _WAYS: Final = (("as run", "as_run"), ("as one chain", "one_chain"), ("as whole history", "whole_history"))
 
 
@@ -65,21 +66,39 @@ def _bills(state: State, reference: str | None, by: By | None, since: datetime |
     desk = open_desk(state)
     chosen: By = by or ("step" if reference is not None else "run")
 
-    async def main() -> tuple[RunRow | None, tuple[Bill, ...]]:
+    async def main() -> tuple[RunRow | None, tuple[Bill, ...], tuple[Unexplained, ...]]:
         async with reading(desk) as store:
             run = await store.run(run_ref(reference)) if reference is not None else None
-            return run, await store.bills(chosen, run.id if run else None, since, until)
+            of = run.id if run else None
+            bills = await store.bills(chosen, of, since, until)
+            return run, bills, await store.unexplained(of, since, until)
 
-    run, bills = drive(main)
-    document = cost_document(chosen, run, bills)
+    run, bills, unexplained = drive(main)
+    document = cost_document(chosen, run, bills, unexplained)
     if state.json:
         print_document(document)
         return 0
-    _print_bills(chosen, run, bills, document["total"])
+    _print_bills(run, bills, document["total"])
+    _print_unexplained(unexplained)
     return 0
 
 
-def _print_bills(by: str, run: RunRow | None, bills: tuple[Bill, ...], total: dict[str, Any]) -> None:
+def _print_unexplained(found: tuple[Unexplained, ...]) -> None:
+    from rich.text import Text
+
+    from orchestrator.unexplained import said
+
+    out = console()
+    for one in found[:_FEW]:
+        where = f"{one.run}/{one.step}"
+        line = f"  ! {where}: {said(one.told)}; `orch why {where} --text` prints what was sent"
+        show(out, Text(visible(line, one_line=True), style="yellow"))
+    if len(found) > _FEW:
+        more = plural(len(found) - _FEW, "call")
+        show(out, Text(f"  ! {more} more with input that was not sent: --json lists them", style="yellow"))
+
+
+def _print_bills(run: RunRow | None, bills: tuple[Bill, ...], total: dict[str, Any]) -> None:
     from decimal import Decimal
 
     from rich.text import Text

@@ -118,7 +118,8 @@ async def _why(store: Store, artifact: Artifact, earlier: Sequence[str]) -> Mapp
         return None
     made = version.origin in ("model", "function")
     output = artifact.body.decode("utf-8", errors="replace") if made else None
-    return why_document(await store.journal(making.attempt_id), version.step, version.item, output, earlier)
+    journal, told = await store.journal(making.attempt_id), await store.unexplained_of(making.attempt_id)
+    return why_document(journal, version.step, version.item, output, earlier, told)
 
 
 def _labelled(artifact: Artifact, graph: Graph | None) -> dict[str, Any]:

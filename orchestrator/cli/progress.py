@@ -88,6 +88,7 @@ class Progress(AbstractContextManager["Progress"]):
         self.worst: Mapping[str, Decimal] = {}
         self.announced = False  # hosts and cap were shown before the question
         self.stopping = False
+        self.warned: set[str] = set()  # steps of whose input something is told
         self.silent = False
         self.live: Live | None = None
 
@@ -226,6 +227,17 @@ class Progress(AbstractContextManager["Progress"]):
     def _on_context_edited(self, event: Event) -> None:
         what = " and ".join(str(one) for one in event.data.get("what") or ())
         self._step(event).notes.append(f"the provider {what}")
+
+    def _on_input_unexplained(self, event: Event) -> None:
+        """It stays on the screen, once for a step, however many items it has."""
+        from rich.text import Text
+
+        from orchestrator.unexplained import said
+
+        if event.step not in self.warned:
+            self.warned.add(str(event.step))
+            line = visible(f"  ! {self._key(event)}: {said(event.data)}", one_line=True)
+            show(self.out, Text(line, style="yellow"))
 
     def _on_step_reask(self, event: Event) -> None:
         step = self._step(event)

@@ -36,7 +36,7 @@ def why(state: State, reference: str, text: bool, tool: str | None) -> int:
 
     desk, named = open_desk(state), step_ref(reference)
 
-    async def main() -> tuple[StepRef, RunRow, Journal, str | None, list[str]]:
+    async def main() -> tuple[RunRow, Journal, dict[str, Any]]:
         async with reading(desk) as store:
             run = await store.run(named.run)
             ref = within(desk, run, named)
@@ -44,10 +44,11 @@ def why(state: State, reference: str, text: bool, tool: str | None) -> int:
             journal = await _journal(store, run, steps, ref)
             if ref.version is not None:
                 await store.artifact(run.id, ref.step, ref.item, ref.version)
-            return ref, run, journal, await _output(store, run, ref), _before(steps, ref)
+            told = await store.unexplained_of(journal.attempt.id)
+            output, earlier = await _output(store, run, ref), _before(steps, ref)
+            return run, journal, why_document(journal, ref.step, ref.item, output, earlier, told)
 
-    ref, run, journal, output, earlier = drive(main)
-    document = why_document(journal, ref.step, ref.item, output, earlier)
+    run, journal, document = drive(main)
     whole = tool_text(journal.tools, tool) if tool is not None else None
     if tool is not None and whole is None:
         known = ", ".join(row.tool_call.call_id for row in journal.tools if row.output is not None) or "none"
@@ -186,6 +187,8 @@ def _print_thread(out: Console, thread: dict[str, Any]) -> None:
         cost = money(Decimal(call["cost_usd"])) if call["cost_usd"] is not None else "–"
         line = f"{call['seq']}  {call['source']:<11}  {chained}  {usage}  {cost}  {call['outcome']}"
         show(out, visible(line + (f": {excerpt(call['reason'])}" if call["reason"] else "")), indent=4)
+        if call["unexplained"]:
+            show(out, visible(f"! {call['unexplained']}"), indent=8)
         if call["partial_text"]:
             show(out, f"it had said: {excerpt(call['partial_text'])}", indent=8)
 

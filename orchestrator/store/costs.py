@@ -15,9 +15,11 @@ from orchestrator.providers.tokens import of_bytes
 from orchestrator.store import json_text
 from orchestrator.store.columns import from_micros, from_pico
 from orchestrator.store.sql import Sql, Tx
+from orchestrator.unexplained import KIND as UNEXPLAINED
 from orchestrator.values import Usage
 
 By = Literal["step", "model", "day", "run"]
+ToldInput = Mapping[str, Any]  # what an event about unexplained input says
 _DAY: Final = 86_400_000_000
 _KEYS: Final[dict[By, str]] = {
     "step": "s.name",
@@ -53,6 +55,16 @@ _SYSTEMS = Sql(
     f"SELECT h.id, w.size {_CALLS} JOIN thread h ON h.attempt_id = t.id JOIN content w ON w.sha256 = h.system"
     f" WHERE r.id = :run AND {_SCOPES} AND {{scope:h}} AND {{scope:w}}"
 )
+_UNEXPLAINED = Sql(
+    "SELECT r.number, e.step, e.item, e.data FROM event e JOIN run r ON r.id = e.run_id WHERE e.kind = :kind"
+    " AND (:run = '' OR r.id = :run) AND e.at >= :since AND e.at < :until AND {scope:e} AND {scope:r}"
+    " ORDER BY r.number, e.seq"
+)
+_UNEXPLAINED_OF = Sql(
+    "SELECT e.data FROM attempt t JOIN step s ON s.id = t.step_id JOIN event e ON e.run_id = s.run_id"
+    " AND e.step = s.name AND COALESCE(e.item, '') = s.item AND e.attempt = t.number WHERE e.kind = :kind"
+    " AND t.id = :attempt AND {scope:t} AND {scope:s} AND {scope:e}"
+)
 _MADE = Sql("SELECT id, attempt_id, step, item, origin FROM artifact WHERE run_id = :run AND {scope}")
 
 
@@ -70,6 +82,15 @@ class Bill:
     lost_usd: Decimal
     held_usd: Decimal
     usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Unexplained:
+    """A call whose provider counted more input than can have been sent (R023), with what its event says."""
+
+    run: int
+    step: str
+    told: ToldInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +144,27 @@ def bills(
     tx: Tx, by: By, run_id: str | None, since: datetime | None = None, until: datetime | None = None
 ) -> tuple[Bill, ...]:
     """Of one run, or of all; of calls that were sent from `since` on and before `until`. In order of their keys."""
-    times = [None if at is None else int(at.timestamp() * 1_000_000) for at in (since, until)]
-    rows = tx.all(_BILLS[by], run=run_id or "", since=times[0] or 0, until=2**62 if times[1] is None else times[1])
+    rows = tx.all(_BILLS[by], run=run_id or "", **_between(since, until))
     return tuple(_bill(by, *row) for row in rows)
+
+
+def unexplained(
+    tx: Tx, run_id: str | None, since: datetime | None = None, until: datetime | None = None
+) -> tuple[Unexplained, ...]:
+    """Of one run, or of all; told from `since` on and before `until`, in order."""
+    rows = tx.all(_UNEXPLAINED, kind=UNEXPLAINED, run=run_id or "", **_between(since, until))
+    return tuple(Unexplained(run, f"{step}/{item}" if item else step, json_text.load(d)) for run, step, item, d in rows)
+
+
+def unexplained_of(tx: Tx, attempt_id: str) -> Mapping[str, ToldInput]:
+    """Of one attempt: what the events say, by the call's id."""
+    told = [json_text.load(data) for (data,) in tx.all(_UNEXPLAINED_OF, kind=UNEXPLAINED, attempt=attempt_id)]
+    return {data["call"]: data for data in told}
+
+
+def _between(since: datetime | None, until: datetime | None) -> dict[str, int]:
+    first, end = (None if at is None else int(at.timestamp() * 1_000_000) for at in (since, until))
+    return {"since": first or 0, "until": 2**62 if end is None else end}
 
 
 def _bill(by: By, key: Any, calls: int, unknown: Any, cost: Any, *rest: Any) -> Bill:

@@ -203,6 +203,16 @@ class Store:
         """What the calls of one run, or of all, have cost, added up; sent from `since` on and before `until`."""
         return await self._read(partial(costs.bills, by=by, run_id=run_id, since=since, until=until))
 
+    async def unexplained(
+        self, run_id: str | None, since: datetime | None = None, until: datetime | None = None
+    ) -> tuple[costs.Unexplained, ...]:
+        """The calls of one run, or of all, whose provider counted more input than can have been sent (R023)."""
+        return await self._read(partial(costs.unexplained, run_id=run_id, since=since, until=until))
+
+    async def unexplained_of(self, attempt_id: str) -> Mapping[str, costs.ToldInput]:
+        """The same of one attempt: what is told of each, by the call's id."""
+        return await self._read(partial(costs.unexplained_of, attempt_id=attempt_id))
+
     async def recorded_calls(self, run_id: str) -> costs.Recorded:
         """A run's calls with what each brought, for asking what they would have cost otherwise. No bodies."""
         return await self._read(partial(costs.recorded, run_id=run_id))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final, Protocol
 
@@ -36,8 +36,22 @@ class Billed(Protocol):
     def usage(self) -> Usage: ...
 
 
-def cost_document(by: str, run: RunRow | None, bills: Sequence[Billed]) -> dict[str, Any]:
-    """`orch.cost/1`. `cost_usd` is what is known, null where nothing is; `cost_partial` says that it is not all."""
+class Strange(Protocol):
+    """A call whose provider counted more input than can have been sent, as far as a document needs it."""
+
+    @property
+    def run(self) -> int: ...
+    @property
+    def step(self) -> str: ...
+    @property
+    def told(self) -> Mapping[str, Any]: ...
+
+
+def cost_document(
+    by: str, run: RunRow | None, bills: Sequence[Billed], unexplained: Sequence[Strange] = ()
+) -> dict[str, Any]:
+    """`orch.cost/1`. `cost_usd` is what is known, null where nothing is; `cost_partial` says that it is not all.
+    `unexplained` lists the calls whose provider counted more input than can have been sent."""
     known = [bill.cost_usd for bill in bills if bill.cost_usd is not None]
     return {
         "schema": SCHEMA,
@@ -53,6 +67,7 @@ def cost_document(by: str, run: RunRow | None, bills: Sequence[Billed]) -> dict[
             "held_usd": usd(sum((bill.held_usd for bill in bills), Decimal(0))),
             "usage": _usage(sum((bill.usage for bill in bills), Usage())),
         },
+        "unexplained": [{"run": one.run, "step": one.step, **one.told} for one in unexplained],
     }
 
 

@@ -262,6 +262,19 @@ class ContextEdited(RunEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InputUnexplained(RunEvent):
+    """The provider (`model`) counted more input tokens than can have been sent: something else stands before the
+    model. `grew`: `most_tokens` is told by the call before, else by what was sent."""
+
+    KIND: ClassVar[str] = "input.unexplained"
+    seq: int
+    model: str
+    input_tokens: int
+    most_tokens: int
+    grew: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallDone(RunEvent):
     """A reply is there. `first_text_seconds`: from the call, tries included, to the first word; None = no text."""
 
@@ -333,6 +346,7 @@ _KINDS: Final[Mapping[str, type[RunEvent]]] = {
         CallWaiting,
         CallAdopted,
         ContextEdited,
+        InputUnexplained,
         CallDone,
         AskRecalled,
         ToolCalled,

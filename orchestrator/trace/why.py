@@ -8,7 +8,8 @@ project and the artifacts have become since.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.context.select import NOT_DECLARED
@@ -17,6 +18,7 @@ from orchestrator.providers.foreign import compacted
 from orchestrator.providers.tokens import estimate
 from orchestrator.trace.documents import WHY, usd
 from orchestrator.trace.sources import searches_of, sources_of
+from orchestrator.unexplained import said
 from orchestrator.values import Block, CallRow, Item, LeftOut, OutputItem, ReadRecord, TextItem, ToolOutput
 
 if TYPE_CHECKING:
@@ -30,11 +32,17 @@ _STOPPED: Final = "no answer is recorded: the call was given up in mid-stream; i
 
 
 def why_document(
-    journal: Journal, step: str, item: str | None, output: str | None, earlier: Sequence[str] = ()
+    journal: Journal,
+    step: str,
+    item: str | None,
+    output: str | None,
+    earlier: Sequence[str] = (),
+    unexplained: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """`orch.why/1` of one attempt. `output` is the text it made, if any: a block counts as used where a number or a
     run of words of it stands there again. `earlier` are the run's inputs and steps before this one: those the attempt
-    did not read were not declared."""
+    did not read were not declared. `unexplained` is what was told of calls, by their ids, whose provider counted more
+    input than can have been sent."""
     read = {entry.name for entry in journal.reads}
     calls = [call for thread in journal.threads for call in thread.calls]
     unread = [LeftOut("artifact", name, NOT_DECLARED) for name in earlier if name not in read]
@@ -47,7 +55,7 @@ def why_document(
         "state": journal.attempt.state,
         "mode": journal.attempt.mode or None,
         "round": journal.attempt.round,
-        "threads": [_thread(thread, journal.attempt.inputs_hash) for thread in journal.threads],
+        "threads": [_thread(thread, journal.attempt.inputs_hash, unexplained) for thread in journal.threads],
         "blocks": [block for thread in journal.threads for block in _blocks(thread, output)],
         "tools": [_tool(tool) for tool in journal.tools],
         "searches": list(searches_of(calls)),
@@ -83,7 +91,9 @@ def prompt_text(system: str, user: str) -> str:
     return "\n\n".join(_titled(title, text) for title, text in (("system", system), ("user", user)) if text)
 
 
-def _thread(thread: ThreadJournal, inputs_hash: str | None) -> dict[str, Any]:
+def _thread(
+    thread: ThreadJournal, inputs_hash: str | None, unexplained: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     return {
         "name": thread.name,
         "id": thread.id,
@@ -92,11 +102,11 @@ def _thread(thread: ThreadJournal, inputs_hash: str | None) -> dict[str, Any]:
         "request_hash": thread.calls[0].sent.request_hash if thread.calls else None,
         "inputs_hash": inputs_hash,
         "continues": thread.continues.id if thread.continues else None,
-        "calls": [_call(call) for call in thread.calls],
+        "calls": [_call(call, unexplained.get(call.sent.id)) for call in thread.calls],
     }
 
 
-def _call(call: CallRow) -> dict[str, Any]:
+def _call(call: CallRow, unexplained: Mapping[str, Any] | None) -> dict[str, Any]:
     sent, done = call.sent, call.done
     cut = call.cut
     usage = done.usage if done else cut.usage if cut else None
@@ -115,6 +125,8 @@ def _call(call: CallRow) -> dict[str, Any]:
         "input_tokens": usage.input_tokens if usage else None,
         "cached_tokens": usage.cached_tokens if usage else None,
         "output_tokens": usage.output_tokens if usage else None,
+        "most_input_tokens": unexplained["most_tokens"] if unexplained else None,
+        "unexplained": said(unexplained) if unexplained else None,
         "usage_estimated": done.usage_estimated if done else cut is not None,
         "partial_text": cut.text if cut else None,
         "cost_usd": usd(done.cost_usd) if done else None,

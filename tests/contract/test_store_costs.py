@@ -13,7 +13,7 @@ import pytest
 from orchestrator.errors import BudgetExceeded
 from orchestrator.money import Caps
 from orchestrator.store import Store
-from orchestrator.values import Usage
+from orchestrator.values import Event, Usage
 from tests.store_kit import TestClock, claim, done, opened, sent, started, thread, using
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -95,3 +95,22 @@ def test_S31_runs_side_by_side_never_hold_more_than_the_cap_they_share(tmp_path:
         assert sum(bill.held_usd for bill in await first.bills("run", None)) == 1
 
     using(tmp_path, body)
+
+
+def test_R023_input_that_was_not_sent_is_found_by_run_by_day_and_by_attempt(tmp_path: Path) -> None:
+    clock = TestClock()
+
+    async def body(store: Store) -> None:
+        one, dispatch, call = await run_with_call(store, Caps())
+        two, other, _ = await run_with_call(store, Caps())
+        told = {"call": call.id, "input_tokens": 9000, "most_tokens": 2100, "grew": False}
+        await store.note(dispatch, (Event("input.unexplained", data=told), Event("step.note", data={"text": "x"})))
+        [found] = await store.unexplained(None)
+        assert (found.run, found.step, found.told) == (one.number, "a", told)
+        assert await store.unexplained(one.id) == (found,)
+        assert await store.unexplained(two.id) == ()
+        assert await store.unexplained(None, until=clock.now()) == ()
+        assert await store.unexplained_of(dispatch.attempt_id) == {call.id: told}
+        assert await store.unexplained_of(other.attempt_id) == {}
+
+    using(tmp_path, body, clock=clock)

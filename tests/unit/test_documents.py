@@ -407,6 +407,8 @@ def test_R024_the_why_document() -> None:
         "input_tokens": 30,
         "cached_tokens": 10,
         "output_tokens": 5,
+        "most_input_tokens": None,
+        "unexplained": None,
         "usage_estimated": False,
         "partial_text": None,
         "cost_usd": "0.01",
