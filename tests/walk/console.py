@@ -18,11 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.errors import EXIT_OK, EXIT_WAITING
+from tests import process_kit
 
 ROOT = Path(__file__).parents[2]
 ASKS = "[y/N]:"
 VARIES = re.compile(r"\d+\.\d+s|\d{4}-\d\d-\d\d \d\d:\d\d|resp_[0-9a-f]+")
-PROGRAMS = {"orch": [sys.executable, "-m", "orchestrator"], "python": [sys.executable], "cat": ["cat"]}
+PROGRAMS = {"python": sys.executable, "cat": "cat"}
 
 
 def commands(text: str) -> Iterator[tuple[str, list[str]]]:
@@ -58,9 +59,8 @@ def follow(text: str, folder: Path) -> int:
     found = list(commands(text))
     for command, shown in found:
         program, *arguments = shlex.split(command)
-        line = [*PROGRAMS[program], *arguments]
         asked = any(ASKS in text for text in shown)
-        code, output = (_at_a_terminal if asked else _run)(line, folder)
+        code, output = (_at_a_terminal if asked else _run)(program, arguments, folder)
         assert code in (EXIT_OK, EXIT_WAITING), output
         said = _lines(output)
         missing = [text for text in _lines("\n".join(shown)) if text and text != "…" and text not in said]
@@ -68,17 +68,22 @@ def follow(text: str, folder: Path) -> int:
     return len(found)
 
 
-def _run(line: list[str], folder: Path) -> tuple[int, str]:
+def _run(program: str, arguments: list[str], folder: Path) -> tuple[int, str]:
     env = environment(folder.parent)
-    done = subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    if program == "orch":
+        done = process_kit.run(folder, *arguments, env=env)
+    else:
+        line = [PROGRAMS[program], *arguments]
+        done = subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout + (done.stderr if done.returncode not in (EXIT_OK, EXIT_WAITING) else "")
 
 
-def _at_a_terminal(line: list[str], folder: Path) -> tuple[int, str]:
-    """The same for a command that asks: at a plain terminal, where each question is answered with y."""
+def _at_a_terminal(program: str, arguments: list[str], folder: Path) -> tuple[int, str]:
+    """The same for one of ours that asks: at a plain terminal, where each question is answered with y."""
     ours, theirs = pty.openpty()
+    assert program == "orch"
     env = environment(folder.parent) | {"TERM": "dumb"}
-    process = subprocess.Popen(line, cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+    process = process_kit.start(folder, *arguments, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     output = b""
     with os.fdopen(ours, "r+b", buffering=0) as terminal, suppress(OSError):  # EIO: the other end has closed

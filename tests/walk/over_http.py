@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -30,6 +28,7 @@ from orchestrator.graph import Graph, build_graph
 from orchestrator.project import find_project
 from orchestrator.settings import load_settings
 from orchestrator.step import Services
+from tests import process_kit
 from tests.contract.vendors import CHAT, Vendor
 from tests.strict_messages import form_of as messages_form
 from tests.strict_server import Answer, Seen, StrictServer
@@ -190,17 +189,9 @@ def environment(folder: Path, env: Mapping[str, str]) -> dict[str, str]:
     return {**own, **private, **env}
 
 
-def started(folder: Path, env: Mapping[str, str], *arguments: str) -> subprocess.Popen[str]:
+def started(folder: Path, env: Mapping[str, str], *arguments: str) -> process_kit.Process:
     """A command, as a user types it in the project's folder."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", *arguments],
-        cwd=folder,
-        env=environment(folder, env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return process_kit.start(folder, *arguments, env=environment(folder, env))
 
 
 def typed(folder: Path, env: Mapping[str, str], *arguments: str) -> tuple[int, str, str]:

@@ -300,7 +300,7 @@ def test_S29_a_key_appears_nowhere_even_when_echoed_and_with_the_sdk_talking(
         env = {name: os.environ[name] for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL")} | {"OPENAI_LOG": "debug"}
         echo = " ".join(coded)
         server.faults = [refusal(400, f"bad header: Bearer {echo}", "invalid_request_error")]
-        failed = desk.process(*RUN, env=env)
+        failed = desk.program(*RUN, env=env)
         assert failed.returncode == 6
         assert "Bearer [secret removed]" in failed.stdout
         assert "openai" in failed.stderr, "the SDK's own log is on"
@@ -308,11 +308,11 @@ def test_S29_a_key_appears_nowhere_even_when_echoed_and_with_the_sdk_talking(
         said_so = {"output": [{"type": "message", "content": [{"type": "output_text", "text": answer}]}]}
         server.faults = [Fault(end=said_so, headers={"x-request-id": KEY})]
         desk.write("counting.py", COUNTING.format(failing))
-        broken = desk.process("resume", "--jsonl", env=env)
+        broken = desk.program("resume", "--jsonl", env=env)
         assert broken.returncode == 1
         assert "ValueError" in broken.stdout
         desk.write("counting.py", COUNTING.format("pass"))
-        resumed = desk.process("resume", "--json", env=env)
+        resumed = desk.program("resume", "--json", env=env)
         assert resumed.returncode == 0
         assert all(seen.headers["authorization"] == f"Bearer {KEY}" for seen in server.seen), "it was really used"
     said = "".join(done.stdout + done.stderr for done in (failed, broken, resumed))

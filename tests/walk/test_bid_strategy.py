@@ -29,6 +29,7 @@ from orchestrator.providers.scripted import ScriptedProvider
 from orchestrator.settings import load_settings
 from orchestrator.tools import call_tool
 from orchestrator.values import Statement
+from tests import process_kit
 from tests.walk.console import ROOT, copied, environment, follow
 from tests.walk.harness import House, Seen, StopAfter
 
@@ -497,13 +498,8 @@ def test_S11_killed_in_the_second_question_and_resumed_the_first_is_not_paid_aga
     slow = [*answers[:2], {**answers[2], "delay": 60}, answers[3]]
     (folder / "sample_answers" / "partner-needs.json").write_text(json.dumps(slow), encoding="utf-8")
     house = house_in(folder)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "run", "--input", "briefs/rail.json", "--jsonl"],
-        cwd=folder,
-        env={**environment(tmp_path), "ORCH_DB": f"sqlite:///{house.db}"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    env = {**environment(tmp_path), "ORCH_DB": f"sqlite:///{house.db}"}
+    process = process_kit.start(folder, "run", "--input", "briefs/rail.json", "--jsonl", env=env)
     assert process.stdout is not None
     try:
         events = (json.loads(line) for line in process.stdout)

@@ -11,8 +11,6 @@ import base64
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from orchestrator.engine import RunOptions
 from orchestrator.graph import build_graph
 from orchestrator.project import find_project
 from orchestrator.settings import load_settings
+from tests import process_kit
 from tests.strict_server import Fault, Seen, StrictServer
 from tests.walk.harness import Seen as Run
 from tests.walk.harness import look
@@ -104,10 +103,8 @@ def orch_run(tmp_path: Path, server: StrictServer, config: str = "", key: str = 
     own = {name: value for name, value in os.environ.items() if not name.startswith(("ORCH_", "OPENAI_", "ANTHROPIC_"))}
     env = own | {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": key, "ORCH_MODEL": f"openai:{MODEL}"}
     env["XDG_CONFIG_HOME"] = str(tmp_path / "config")
-    command = [sys.executable, "-m", "orchestrator", "-C", str(project), "run", "discovery"]
-    command += ["--input", "briefs/clinic.json", "--json", "--yes", "--trust"]
-    quiet: dict[str, Any] = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
-    done = subprocess.run(command, env=env, timeout=240, check=False, **quiet)
+    asked = ("run", "discovery", "--input", "briefs/clinic.json", "--json", "--yes", "--trust")
+    done = process_kit.run(tmp_path, "-C", str(project), *asked, env=env, timeout=240)
     assert done.stdout, done.stderr
     return Finished(done.returncode, json.loads(done.stdout)["run"], done.stderr, server)
 

@@ -24,6 +24,7 @@ import pytest
 from orchestrator import engine
 from orchestrator.cli import main
 from orchestrator.store import Store, open_store, sqlite
+from tests.process_kit import Process
 from tests.walk.wrong import BRIEF, Desk, starter
 
 SLOW_STEP = """
@@ -57,7 +58,7 @@ def wait_for(there: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+def ended(process: Process) -> tuple[int, str, str]:
     """How a process has ended; one that waits for what lasts `LONG` does not in time."""
     out, err = process.communicate(timeout=LONG / 4)
     assert "Traceback" not in err
@@ -133,7 +134,11 @@ def test_a_second_ctrl_c_ends_at_once_and_the_run_can_be_resumed(desk: Desk) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [0.1, 0.3])
 def test_ctrl_c_before_anything_has_begun_is_130_without_a_traceback(after: float, desk: Desk) -> None:
-    process = desk.started("run", *BRIEF)
+    # A real start: how an interpreter answers while it imports is the point.
+    command = [sys.executable, "-m", "orchestrator", "run", *BRIEF]
+    process = subprocess.Popen(
+        command, cwd=desk.root, env=desk.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     time.sleep(after)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=LONG)

@@ -13,8 +13,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,7 +25,9 @@ import pytest
 
 from orchestrator.providers.scripted import ScriptedProvider
 from orchestrator.values import CallRow, Item, OutputItem, TextItem
+from tests import process_kit
 from tests.database_kit import Kind, databases
+from tests.process_kit import Process
 from tests.walk.harness import House, Seen, check_no_gap
 from tests.walk.ten_steps import CALLS, IDEA, PIPELINE, SCRIPT, TEXTS, VALUES, WORK, delayed, world
 
@@ -42,25 +42,18 @@ RUN: Final = ("run", "ten-steps", "--set", f"idea={IDEA}", "--session", "walk", 
 VENDOR_ID: Final = re.compile(r"\b(call|fc|rs|msg|resp)_[0-9a-f]{8,}")
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: str) -> Process:
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT), "ORCH_TRUST": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", *arguments],
-        cwd=folder,
-        env={**env, "ORCH_MODEL": "scripted:answers", "ORCH_DB": databases.url(folder / DB)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    env |= {"ORCH_MODEL": "scripted:answers", "ORCH_DB": databases.url(folder / DB)}
+    return process_kit.start(folder, *arguments, env=env, stderr=process_kit.STDOUT)
 
 
-def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
+def finish(process: Process) -> tuple[int, str]:
     output, _ = process.communicate(timeout=60)
     return process.returncode, output
 
 
-def kill_after(process: subprocess.Popen[str], seconds: float, *, from_first_line: bool = True) -> bool:
+def kill_after(process: Process, seconds: float, *, from_first_line: bool = True) -> bool:
     """SIGKILL so long after the process says that the run has begun (or after its own start); False: it had ended."""
     assert process.stdout is not None
     if from_first_line:
@@ -68,7 +61,7 @@ def kill_after(process: subprocess.Popen[str], seconds: float, *, from_first_lin
     time.sleep(seconds)
     process.kill()
     process.communicate(timeout=60)
-    return process.returncode < 0
+    return bool(process.returncode < 0)
 
 
 def house_in(folder: Path, database: str = "orch.db") -> House:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.contract.vendors import ANTHROPIC, OPENAI, Vendor
+from tests.process_kit import Process
 from tests.strict_server import Fault, Seen, StrictServer
 from tests.walk.over_http import PIPELINE, at, buys, shop, shopper, started, typed, world
 
@@ -46,7 +46,7 @@ class Shop:
         shop(folder, LONG.replace("BACKGROUND", str(background).lower()), idempotent=idempotent)
         return cls(folder, vendor, server)
 
-    def started(self, *arguments: str) -> subprocess.Popen[str]:
+    def started(self, *arguments: str) -> Process:
         return started(self.folder, at(self.server, self.vendor), *arguments)
 
     def typed(self, *arguments: str) -> tuple[int, str]:

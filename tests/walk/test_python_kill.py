@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,6 +14,8 @@ import pytest
 
 from orchestrator.providers.scripted import ScriptedProvider
 from orchestrator.values import CallRow
+from tests import process_kit
+from tests.process_kit import Process
 from tests.walk.harness import House, Seen
 
 SEED = 20261202
@@ -65,17 +65,10 @@ def survey(folder: Path, dice: random.Random) -> House:
     return House(folder, "", ScriptedProvider(root=folder), files, model="scripted:answers")
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: str) -> Process:
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT), "ORCH_TRUST": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", *arguments],
-        cwd=folder,
-        env={**env, "ORCH_MODEL": "scripted:answers"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    env |= {"ORCH_MODEL": "scripted:answers"}
+    return process_kit.start(folder, *arguments, env=env, stderr=process_kit.STDOUT)
 
 
 def by_question(seen: Seen) -> dict[tuple[str, str], list[CallRow]]:

@@ -6,8 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +26,7 @@ from orchestrator.providers.scripted import ScriptedProvider
 from orchestrator.store.records import RunBusy
 from orchestrator.thread import compose
 from orchestrator.values import Prompt, Reply, Request
+from tests import process_kit
 from tests.walk.four_steps import PIPELINE, STEPS, Echo, four_steps, made
 from tests.walk.harness import House, Seen, StopAfter, check_no_gap, meanwhile, sql_edit
 from tests.walk.ten_steps import CALLS, IDEA, SCRIPT, TEXTS, VALUES, WORLD, ten_steps, world
@@ -423,14 +422,11 @@ def test_S01_a_run_of_a_living_process_is_refused_and_of_a_killed_one_taken_at_o
     house = House(tmp_path, PIPELINE, ScriptedProvider(root=tmp_path), files=answers, model="scripted:answers")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "ORCH_TRUST": "1"}
     env |= {"ORCH_MODEL": "scripted:answers", "ORCH_DB": house.url}
-    orch = [sys.executable, "-m", "orchestrator"]
-    first = subprocess.Popen(
-        [*orch, "run", "--set", "idea=red", "--yes"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True
-    )
+    first = process_kit.start(tmp_path, "run", "--set", "idea=red", "--yes", env=env)
     try:
         assert first.stdout is not None
         assert any(" a " in line for line in iter(first.stdout.readline, ""))
-        second = subprocess.run([*orch, "resume"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+        second = process_kit.run(tmp_path, "resume", env=env)
         assert second.returncode == 2
         assert f"process {first.pid} on {socket.gethostname()}" in second.stderr
         assert "Traceback" not in second.stderr
@@ -439,7 +435,7 @@ def test_S01_a_run_of_a_living_process_is_refused_and_of_a_killed_one_taken_at_o
         first.communicate(timeout=60)
 
     house.write("answers/b.json", '[{"text": "b"}]')
-    third = subprocess.run([*orch, "resume"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    third = process_kit.run(tmp_path, "resume", env=env)
     assert third.returncode == 0, third.stdout + third.stderr
     assert {name: text for name, text in texts(asyncio.run(house.look())).items() if name != "idea"} == {
         name: name for name in STEPS

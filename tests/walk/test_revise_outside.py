@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -22,6 +20,8 @@ from orchestrator.graph import Graph, build_graph
 from orchestrator.project import find_project
 from orchestrator.settings import load_settings
 from orchestrator.step import Services
+from tests import process_kit
+from tests.process_kit import Process
 from tests.strict_messages import MessagesServer, form_of
 from tests.strict_server import Seen, StrictServer
 from tests.walk.harness import Seen as Run
@@ -186,20 +186,13 @@ def test_S13_anthropic_is_sent_the_whole_thread_and_its_thoughts_as_they_were(tm
 SECONDS = 60.0
 
 
-def orch(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def orch(folder: Path, *arguments: str) -> Process:
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT), "ORCH_TRUST": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", *arguments],
-        cwd=folder,
-        env={**env, "ORCH_MODEL": "scripted:answers", "ORCH_USER": "ana"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    env |= {"ORCH_MODEL": "scripted:answers", "ORCH_USER": "ana"}
+    return process_kit.start(folder, *arguments, env=env, stderr=process_kit.STDOUT)
 
 
-def done(process: subprocess.Popen[str]) -> str:
+def done(process: Process) -> str:
     said, _ = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, said
     return said

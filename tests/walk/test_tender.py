@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import process_kit
 from tests.walk.console import ROOT, copied, environment, follow
 
 EXAMPLE = ROOT / "examples" / "tender"
@@ -24,8 +23,7 @@ class Desk:
         self.folder, self.env = folder, {**environment(home), "ORCH_MODEL": "scripted:sample_answers"}
 
     def say(self, *arguments: str, code: int = 0) -> str:
-        command = [sys.executable, "-m", "orchestrator", *arguments]
-        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120)
+        done = process_kit.run(self.folder, *arguments, env=self.env)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.app import run as orch_run
+from tests import process_kit
 
 BRIEF = ("--input", "briefs/launch.json")
 ERROR_KEYS = {"code", "message", "file", "line", "column", "hint"}
@@ -97,8 +98,12 @@ class Desk:
         own = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "ANTHROPIC_"))}
         return {**own, **(more or {})}
 
-    def process(self, *arguments: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def process(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command in a process of its own."""
+        return process_kit.run(self.root, *arguments, env=self.environment())
+
+    def program(self, *arguments: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        """The same from the interpreter's start: libraries read some variables when they are imported."""
         return subprocess.run(
             [sys.executable, "-m", "orchestrator", *arguments],
             cwd=self.root,
@@ -110,16 +115,9 @@ class Desk:
             check=False,
         )
 
-    def started(self, *arguments: str) -> subprocess.Popen[str]:
+    def started(self, *arguments: str) -> process_kit.Process:
         """A command that goes on while the test does something else."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", *arguments],
-            cwd=self.root,
-            env=self.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return process_kit.start(self.root, *arguments, env=self.environment())
 
 
 def starter(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Desk:
