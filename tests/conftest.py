@@ -1,5 +1,5 @@
-"""For all tests: what commands keep for their user goes to a folder of the test session, never to the developer's; and
-the databases that tests of the store and whole walks run on.
+"""For all tests: what commands keep for their user goes to a folder of the test session, never to the developer's; all
+folders are in memory where there is room; and the databases that tests of the store and whole walks run on.
 
 A test that uses `database` runs once for each kind; one that knows only SQLite, or only PostgreSQL, says so with
 `@on("sqlite")` from `tests.database_kit`. The server is started when the first test asks for it, and is never skipped.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,22 @@ from tests.database_kit import KINDS, Kind, databases, made_at_once
 
 if TYPE_CHECKING:
     from tests.postgres_kit import Server
+
+# Thousands of times a test writes down what was paid for, and SQLite waits for the disk. That it does ask the disk is
+# proved by what it reports; a killed process loses nothing that the system has.
+MEMORY = Path("/dev/shm")
+ROOM = 4 << 30  # bytes; all folders of one session hold a tenth of it
+
+
+def _in_memory() -> bool:
+    if not os.access(MEMORY, os.W_OK | os.X_OK):
+        return False
+    found = os.statvfs(MEMORY)
+    return found.f_bavail * found.f_frsize >= ROOM and not found.f_flag & os.ST_NOEXEC
+
+
+if _in_memory():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 # No test judges by time: how long an example takes says how busy the machine is.
 settings.register_profile("ours", deadline=None, suppress_health_check=[HealthCheck.too_slow])

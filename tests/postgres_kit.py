@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own: started in a folder under /tmp when a test first needs it, stopped at the end.
+"""A PostgreSQL of the tests' own: started in a folder of its own when a test first needs it, stopped at the end.
 
 It sorts text by the rules of English, as many servers do, so that an order that was left to the server shows. Nothing
 is synced to disk. Databases are copies of a template that holds our schema; their owner is no superuser.
@@ -45,7 +45,7 @@ class Server:
 
     def __init__(self) -> None:
         self.bin = programs()
-        self.folder = Path(tempfile.mkdtemp(prefix="orch-pg-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix="orch-pg-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT", "/tmp")))
         self.log = self.folder / "log"
         # The server ends with the thread that started it, so that one thread does, for all of the session.
         self._spawner = ThreadPoolExecutor(1)
