@@ -235,6 +235,8 @@ class StepNode:
     A step of a pipeline that is used as a step has its own name there as `alias`. `only_if` are reads of conditions:
     it is done where all of them are true, and does not see them otherwise. `hand` is there for what such a pipeline is
     given: its value keeps the guards of what it is taken from.
+
+    `summarise` is the model of the alias of that name, where the pipeline has one.
     """
 
     name: str
@@ -280,6 +282,20 @@ class StepNode:
 
     hosted: tuple[HostedTool, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    summarise: ModelChoice | None = None
+
+    @property
+    def summariser(self) -> ModelChoice | None:
+        """The model that sums up what is too large for the step; None where nothing can be."""
+        if self.model is None or all(read.contract.overflow != "summarise" for read in self.reads):
+            return None
+        return self.summarise or self.model
+
+    @property
+    def models(self) -> tuple[ModelChoice, ...]:
+        """Every model that the step may ask, without its fallbacks: its own, and another one that sums up for it."""
+        other = self.summariser
+        return tuple(model for model in (self.model, other if other is not self.model else None) if model is not None)
 
     @property
     def asks(self) -> bool:

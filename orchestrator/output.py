@@ -93,7 +93,7 @@ def _sized(value: Any, contract: Contract) -> Judged:
 def too_large(contract: Contract, body: bytes) -> str | None:
     """How far a value is over its contract's token limit, as the end of a sentence; None where it is not."""
     tokens = estimate(body)
-    if contract.max_tokens is None or contract.overflow == "truncate" or tokens <= contract.max_tokens:
+    if contract.max_tokens is None or contract.overflow != "fail" or tokens <= contract.max_tokens:
         return None
     limit = f"about {tokens:,} tokens, and max_tokens is {contract.max_tokens:,}"
     return f"too large for the contract {contract.name}: {limit}"

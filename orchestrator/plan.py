@@ -17,6 +17,7 @@ from orchestrator.context import build_context
 from orchestrator.context.budget import fit_conversation
 from orchestrator.context.guards import highest, may_be_sent
 from orchestrator.context.select import not_declared
+from orchestrator.context.summaries import stand_in, to_summarise
 from orchestrator.errors import UsageError
 from orchestrator.fan_out import collector, expand
 from orchestrator.graph import Graph, ModelChoice, Read, StepNode, downstream
@@ -170,18 +171,20 @@ def _refusals(services: Services, graph: Graph, known: Mapping[str, Sensitivity]
         levels[step.name] = known.get(step.name) or highest((step.contract.sensitivity, *reads.values()))
         if step.name in known or step.model is None or not step.asks:
             continue
-        refused[step.name] = tuple(_refusals_of(services, step.model, reads))
+        refused[step.name] = tuple(_refusals_of(services, step, reads))
     return refused
 
 
-def _refusals_of(services: Services, model: ModelChoice, reads: Mapping[str, Sensitivity]) -> Iterator[str]:
+def _refusals_of(services: Services, step: StepNode, reads: Mapping[str, Sensitivity]) -> Iterator[str]:
     """Why a step would be refused, or could not fall back on another model, for what it reads."""
-    for choice in model.candidates:
-        traits = services.providers.offline(choice.provider).traits
-        what = "would be refused" if choice is model else f"could not fall back on {choice.name}"
-        for name, level in reads.items():
-            if not may_be_sent(level, traits.may_see):
-                yield f"{what}: {name} is {level}, and {traits.name} may see {traits.may_see} at most"
+    for chosen in step.models:
+        first = "would be refused" if chosen is step.model else f"could not have {chosen.name} sum up what is too large"
+        for choice in chosen.candidates:
+            traits = services.providers.offline(choice.provider).traits
+            what = first if choice is chosen else f"could not fall back on {choice.name}"
+            for name, level in reads.items():
+                if not may_be_sent(level, traits.may_see):
+                    yield f"{what}: {name} is {level}, and {traits.name} may see {traits.may_see} at most"
 
 
 async def _conversations_cut(services: Services, run: RunRow, steps: Sequence[StepNode]) -> dict[str, tuple[str, ...]]:
@@ -287,9 +290,11 @@ def _priced(
     provider, model, cap = step.model.provider, step.model.model, step.model.max_output_tokens
     reply = min(cap, GUESSED_REPLY_TOKENS)
     low = prices.cost(provider, model, Usage(input_tokens=tokens, output_tokens=reply))
+    summed = _summaries(prices, step, sizes)
+    reasons = (*reasons, *summed.reasons)
     if step.kind == "python":
         # How often a body asks is known when it has run: its text tells a beginning, nothing tells an end.
-        least = low.usd * step.questions if low else None
+        least = _sum(low.usd * step.questions if low else None, summed.low)
         return PlannedStep(step.name, action, (*reasons, BODY), tokens * step.questions, least, None)
     # The worst case: every re-ask used, each carrying all earlier replies at their cap, at the dearest of the models
     # that may be asked.
@@ -301,9 +306,47 @@ def _priced(
         visit = [_dearest(prices, step.model, more + n * longest) for n in range(step.reasks + 1)]
         worst += visit * (step.repeat.max_rounds - 1)
         reasons = (*reasons, f"at most {step.repeat.max_rounds} visits")
-    known = [cost for cost in worst if cost is not None]
-    high = sum(known, Decimal(0)) if len(known) == len(worst) else None
-    return PlannedStep(step.name, action, reasons, tokens, low.usd if low else None, high)
+    high = _sum(*worst, summed.high)
+    return PlannedStep(step.name, action, reasons, tokens, _sum(low.usd if low else None, summed.low), high)
+
+
+def _sum(*costs: Decimal | None) -> Decimal | None:
+    """Together, None where one of them is not known."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known, Decimal(0)) if len(known) == len(costs) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Summaries:
+    """What summing up what a step reads would cost at the least and at the most, and what is said of it."""
+
+    reasons: tuple[str, ...] = ()
+    low: Decimal | None = Decimal(0)
+    high: Decimal | None = Decimal(0)
+
+
+def _summaries(prices: Prices, step: StepNode, sizes: Mapping[str, int]) -> _Summaries:
+    """The summaries that a step may need. Each counts with every step that may be the first to need it."""
+    model = step.summariser
+    if model is None:
+        return _Summaries()
+    reasons: list[str] = []
+    low: list[Decimal | None] = []
+    high: list[Decimal | None] = []
+    for read in step.reads:
+        limit, size = read.contract.max_tokens, sizes.get(read.name)
+        if read.contract.overflow != "summarise" or limit is None or (size is not None and size <= limit):
+            continue
+        # What is not made yet may be as long as a reply can be.
+        sent = model.max_output_tokens if size is None else size
+        high += [_dearest(prices, model, sent + n * model.max_output_tokens) for n in range(step.reasks + 1)]
+        if size is None:
+            reasons.append(f"{read.name} is summed up first if it is over {limit:,} tokens")
+            continue
+        reasons.append(f"{read.name} is summed up first: about {size:,} tokens, at most {limit:,} are read")
+        cost = prices.cost(model.provider, model.model, Usage(input_tokens=size, output_tokens=limit))
+        low.append(cost.usd if cost else None)
+    return _Summaries(tuple(reasons), _sum(*low), _sum(*high))
 
 
 def _dearest(prices: Prices, model: ModelChoice, tokens: int) -> Decimal | None:
@@ -325,9 +368,9 @@ def _read_tokens(read: Read, sizes: Mapping[str, int]) -> int:
     if read.kind == "entry":
         return GUESSED_ENTRY_TOKENS
     known = sizes.get(read.name)
-    if read.takes == "one" and known is not None:
-        return known
     one = read.contract.max_tokens or GUESSED_ARTIFACT_TOKENS
+    if read.takes == "one" and known is not None:
+        return known if read.contract.overflow == "fail" or read.contract.max_tokens is None else min(known, one)
     return one if read.takes != "each" else known or one
 
 
@@ -384,6 +427,8 @@ async def render_step(
             f"{name} reads {', '.join(missing)}, which has not run", hint="run the pipeline up to there first"
         )
     provider = services.providers.offline(step.model.provider)
+    stand_ins = {entry.read.name: stand_in(entry) for entry in to_summarise(graph, step, snapshot)}
+    snapshot = replace(snapshot, summaries=stand_ins)
     context = build_context(
         graph,
         step,

@@ -20,6 +20,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EditKind = Literal["compact", "clear_tools"]
 OnInputChange = Literal["redo", "ask", "keep"]
 Structured = Literal["native", "prompt"]  # a form: sent as the vendor's own parameter, or written into the task
+Overflow = Literal["fail", "truncate", "summarise"]  # what becomes of a value that is over its contract's max_tokens
 Sensitivity = Literal["public", "internal", "confidential", "secret"]
 SENSITIVITY_RANK: Final[Mapping[str, int]] = {"public": 0, "internal": 1, "confidential": 2, "secret": 3}
 ManifestKind = Literal["definition", "template", "contract", "read", "label", "tools", "code", "model"]
@@ -83,7 +84,7 @@ class ContractSpec(Strict):
     sensitivity: Sensitivity = "internal"
     tags: tuple[str, ...] = ()
     max_tokens: int | None = Field(default=None, gt=0)
-    overflow: Literal["fail", "truncate"] = "fail"
+    overflow: Overflow = "fail"
 
 
 class ReadSpec(Strict):

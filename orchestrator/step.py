@@ -14,6 +14,7 @@ from typing import Any
 from orchestrator.answering import ToolUnapproved, ToolWaits
 from orchestrator.bodies.asking import (
     AtOnce,
+    Begin,
     Restarted,
     Services,
     StoreRecorder,
@@ -33,7 +34,8 @@ from orchestrator.bodies.asking import (
     take_snapshot,
 )
 from orchestrator.bodies.body import Body, calls_of
-from orchestrator.bodies.following import opening, taken_up
+from orchestrator.bodies.following import Opening, opening, taken_up
+from orchestrator.bodies.summarising import with_summaries
 from orchestrator.bodies.switching import fallbacks_of
 from orchestrator.chain import Chain, ChainStopped, Finished
 from orchestrator.collecting import Collected, collect, is_collector
@@ -58,6 +60,7 @@ from orchestrator.store.records import Claim, Fenced, Journal, ToolRow
 from orchestrator.tools_done import DoneBefore
 from orchestrator.values import (
     Again,
+    CallRow,
     Commit,
     CommitResult,
     Context,
@@ -124,7 +127,7 @@ def check_models(services: Services, graph: Graph, *, with_key: bool = True) -> 
                     f"{step.name} has no model",
                     hint="set ORCH_MODEL=provider:model, for instance ORCH_MODEL=openai:gpt-6-luna",
                 )
-            for model in step.model.candidates:
+            for model, own in ((one, chosen is step.model) for chosen in step.models for one in chosen.candidates):
                 traits = opened(model.provider).traits
                 if model.background and not traits.background:
                     raise ConfigError(
@@ -132,7 +135,8 @@ def check_models(services: Services, graph: Graph, *, with_key: bool = True) -> 
                         hint=f"take `background` from the model alias {model.alias}, or use a provider that stores",
                     )
                 _check_edits(step, model, traits)
-                _check_hosted(step, traits)
+                if own:  # one that only sums up has no tools
+                    _check_hosted(step, traits)
                 hosts[traits.base_url] = None
     return tuple(hosts)
 
@@ -250,21 +254,23 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
     provider = services.providers.get(step.model.provider)
     walk.emit("step.started", attempt=dispatch.number, kind="llm", model=f"{step.model.provider}:{step.model.model}")
     claim = claim_of(walk, snapshot, now)
-    recorded = journal.threads[0] if journal is not None and journal.threads else None
+    recorded = journal.main if journal is not None else None
+    begun = Begin(walk, claim)
     if recorded:
-        await begin(walk, claim)
-        begins = await taken_up(walk, provider, snapshot, recorded)
-    else:
-        try:
-            begins = await opening(walk, provider, snapshot, now)
-        except OrchError:
-            await begin(walk, claim)
-            raise
-        if begins.why:
-            walk.emit("step.rebuilt", reason=begins.why)
-            claim = replace(claim, events=(Event("step.rebuilt", data={"reason": begins.why}),))
+        await begun()
+    try:
+        summed = await with_summaries(walk, snapshot, begun, journal)
+        snapshot = summed.snapshot
+        begins = (
+            await taken_up(walk, provider, snapshot, recorded)
+            if recorded
+            else await opening(walk, provider, snapshot, now)
+        )
+    except OrchError:
+        await begun()
+        raise
+    recorder = await _recorder(begun, begins, recorded is not None)
     thread, context = begins.thread, begins.context
-    recorder = StoreRecorder(services.store, dispatch, None if recorded else replace(claim, thread=thread))
     fallbacks, barred = fallbacks_of(walk, context.sensitivity, context)
     chain = Chain(
         provider=provider,
@@ -286,7 +292,22 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
     chain.done_before = await _done_before(walk, now, chain.tool_rows.values())
     finished = await chain.run()
     base = journal.base_head if journal is not None and recorded else claim.base_head
-    return await _commit_model(walk, snapshot, finished, context, base)
+    return await _commit_model(walk, snapshot, finished, context, base, summed.calls)
+
+
+async def _recorder(begun: Begin, begins: Opening, recorded: bool) -> StoreRecorder:
+    """Where the calls of the step's thread are written down; a new thread with its first one."""
+    walk, claim = begun.walk, begun.claim
+    why = begins.why if not recorded else ""
+    events = (Event("step.rebuilt", data={"reason": why}),) if why else ()
+    for event in events:
+        walk.emit(event.kind, **event.data)
+    store, dispatch = walk.services.store, walk.dispatch
+    if not begun.done:
+        return StoreRecorder(store, dispatch, replace(claim, events=events, thread=begins.thread))
+    if events:
+        await store.note(dispatch, events)
+    return StoreRecorder(store, dispatch, None, None if recorded else begins.thread)
 
 
 async def _verify_tools(walk: Walk, snapshot: Snapshot, now: Manifest) -> None:
@@ -299,7 +320,12 @@ async def _verify_tools(walk: Walk, snapshot: Snapshot, now: Manifest) -> None:
 
 
 async def _commit_model(
-    walk: Walk, snapshot: Snapshot, finished: Finished, context: Context, base_head: str | None
+    walk: Walk,
+    snapshot: Snapshot,
+    finished: Finished,
+    context: Context,
+    base_head: str | None,
+    before: Sequence[CallRow],
 ) -> tuple[Dispatch, ...]:
     verdict, asked = finished.verdict, finished.calls[-1].sent
     artifact = NewArtifact(
@@ -313,8 +339,8 @@ async def _commit_model(
     )
     # What the thread ended with is kept beside its last reply: a follow-up asks whether that is still what stands.
     done = replace(finished.done, answer=verdict.body)
-    calls = [*(c.done for c in finished.calls if c.done), done]
-    reasks = count_reasks(finished.calls)
+    calls = [*(c.done for c in (*before, *finished.calls) if c.done), done]
+    reasks = count_reasks((*before, *finished.calls))
     return await _commit(walk, snapshot, artifact, done, base_head, calls, reasks, verdict.notes)
 
 
@@ -437,7 +463,10 @@ async def _body_step(walk: Walk) -> tuple[Dispatch, ...]:
     model = f"{step.model.provider}:{step.model.model}"
     walk.emit("step.started", attempt=dispatch.number, kind="python", model=model)
     claim = claim_of(walk, snapshot, now)
-    await begin(walk, claim)
+    begun = Begin(walk, claim)
+    await begun()
+    summed = await with_summaries(walk, snapshot, begun, journal)
+    snapshot = summed.snapshot
     body = Body(walk, snapshot, now, journal, await _failed_before(walk, now))
     value = await body.call()
     facts = await _checked_facts(walk, snapshot, _checked(step, value)[1])
@@ -452,7 +481,7 @@ async def _body_step(walk: Walk) -> tuple[Dispatch, ...]:
         field_hashes=step.contract.field_hashes(stored),
         facts=dict(facts.facts),
     )
-    calls = calls_of(body.threads)
+    calls = [*summed.calls, *calls_of(body.threads)]
     base = journal.base_head if journal is not None and journal.manifest is not None else claim.base_head
     notes = [dropped_note(drop) for drop in facts.dropped]
     done = [call.done for call in calls if call.done]

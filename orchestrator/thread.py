@@ -321,6 +321,10 @@ def _model(step: StepNode) -> Iterator[ManifestEntry]:
         form = ", form asked for in words" if model.structured == "prompt" else ""
         note = f"{model.name}{effort}{form}, at most {model.max_output_tokens} tokens"
         yield ManifestEntry("model", "model", digest({"model": model.name, **model.settings}), note)
+    other = step.summariser
+    if other is not None and other is not step.model:
+        said = digest({"model": other.name, **other.settings})
+        yield ManifestEntry("model", "summarise", said, f"{other.name} for summaries")
 
 
 # --- why two of them differ -------------------------------------------------------------------------------------------

@@ -138,8 +138,8 @@ class Snapshot:
     stand, are in `items`, by key. `entry` is the entry of a list that an item is made for. `record` holds every
     customer-authored input of the run, for the own-words check only (nothing of it is sent unless it is read); `head`
     is the step's own current version, if any, and `accepted` the manifests it rests on. `redo` is there for an attempt
-    that somebody asked for. Its comment is no
-    part of the conversation.
+    that somebody asked for. Its comment is no part of the conversation. `summaries` are there once they are made: of
+    the reads that are too large and may be summed up, by name.
     """
 
     artifacts: Mapping[str, Artifact]
@@ -153,6 +153,7 @@ class Snapshot:
     accepted: tuple[Manifest, ...] = ()
     items: Mapping[str, Mapping[str, Artifact]] = field(default_factory=dict)
     entry: Artifact | None = None
+    summaries: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def versions(self) -> Mapping[str, ArtifactVersion]:
@@ -499,7 +500,7 @@ class SentCall:
     and `price` is what it will be charged by. `waited` are the seconds it has waited for its turn, which are none of
     the step's.
 
-    `ask` says which question of a Python step the call belongs to (a hash); empty in a declarative step.
+    `ask` says which question of a Python step, or which summary, the call belongs to (a hash); else it is empty.
     """
 
     id: str

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NoReturn, TypeVar
+from weakref import WeakValueDictionary
 
-from orchestrator.chain import Endpoints, Policy, Verdict
+from orchestrator.chain import Chain, ChainStopped, Endpoints, Policy, Verdict
 from orchestrator.clock import Clock
 from orchestrator.errors import StepFailed, StoreError
 from orchestrator.facts import Dropped, check_facts
@@ -77,6 +78,11 @@ class Services:
     endpoints: Endpoints = field(default_factory=Endpoints)
     approver: str | None = None
     mcp: McpServers = field(default_factory=McpServers)
+    _locks: MutableMapping[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+
+    def one_at_a_time(self, key: str) -> asyncio.Lock:
+        """Held by whoever does what this names; it is forgotten when nobody does."""
+        return self._locks.setdefault(key, asyncio.Lock())
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +257,23 @@ async def begin(walk: Walk, claim: Claim) -> None:
         raise Fenced
 
 
+@dataclass
+class Begin:
+    """The claim of an attempt, made once: at the latest with its first call."""
+
+    walk: Walk
+    claim: Claim
+    done: bool = False
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def __call__(self) -> None:
+        """Claim the attempt, unless that was done. Raises Fenced where the dispatch is late."""
+        async with self._lock:
+            if not self.done:
+                await begin(self.walk, self.claim)
+                self.done = True
+
+
 async def new_thread(walk: Walk, provider: Provider, context: Context, snapshot: Snapshot) -> ThreadRecord:
     assert walk.step.model is not None
     return ThreadRecord(
@@ -348,6 +371,26 @@ def caps_of(walk: Walk) -> Caps:
         session=least(of_run.per_session if of_run else None, of_project.per_session),
         day=of_project.per_day,
     )
+
+
+async def answered(chain: Chain, recorder: StoreRecorder) -> bytes:
+    """The accepted answer's canonical bytes, of a question that is not the step's last: it is written down at once.
+
+    Raises what stopped it, which is written down too.
+    """
+    try:
+        finished = await chain.run()
+    except ChainStopped as stopped:
+        if stopped.done is not None:
+            await _written(chain, recorder, stopped.done)
+        raise stopped.error from stopped
+    await _written(chain, recorder, replace(finished.done, answer=finished.verdict.body))
+    return finished.verdict.body
+
+
+async def _written(chain: Chain, recorder: StoreRecorder, done: DoneCall) -> None:
+    await recorder.done(done, ())
+    chain.calls[-1] = replace(chain.calls[-1], done=done)
 
 
 Checker = Callable[[Reply, Sequence[CallRow]], Awaitable[Verdict]]

@@ -25,6 +25,7 @@ from orchestrator.answering import ToolInDoubt, ToolWaits
 from orchestrator.bodies.asking import (
     StoreRecorder,
     Walk,
+    answered,
     arguments,
     checker,
     compose_off_loop,
@@ -37,7 +38,7 @@ from orchestrator.bodies.following import context_for
 from orchestrator.bodies.quoting import guards_of, inherited
 from orchestrator.bodies.recalling import Recalled, Recollection, further_key, opening_key
 from orchestrator.bodies.switching import fallbacks_of
-from orchestrator.chain import Chain, ChainStopped
+from orchestrator.chain import Chain
 from orchestrator.context.guards import check_access, highest
 from orchestrator.context.render import given_block
 from orchestrator.contracts import Contract, class_contract
@@ -375,17 +376,7 @@ class Body:
             fallbacks=fallbacks,
             barred=barred,
         )
-        try:
-            finished = await chain.run()
-            done = replace(finished.done, answer=finished.verdict.body)
-        except ChainStopped as stopped:
-            if stopped.done is not None:
-                await thread.recorder.done(stopped.done, ())
-                thread.calls[-1] = replace(thread.calls[-1], done=stopped.done)
-            raise stopped.error from stopped
-        await thread.recorder.done(done, ())
-        thread.calls[-1] = replace(thread.calls[-1], done=done)
-        return finished.verdict.body
+        return await answered(chain, thread.recorder)
 
     # --- effects
 

@@ -106,8 +106,7 @@ async def _former(walk: Walk, redo: Redo) -> ThreadJournal | None:
     own = await store.attempts(dispatch.run_id, dispatch.step, dispatch.item)
     if redo.made_by not in {attempt.id for attempt in own}:
         return None
-    threads = (await store.journal(redo.made_by or "")).threads
-    return threads[0] if threads else None
+    return (await store.journal(redo.made_by or "")).main
 
 
 def unlike(step: StepNode, redo: Redo, former: ThreadJournal, provider: Provider, now: Manifest) -> str:

@@ -103,8 +103,8 @@ class Recollection:
     @classmethod
     def of(cls, journal: Journal | None, failed: Sequence[Journal] = ()) -> Recollection:
         """`failed` are the journals of earlier attempts with the same inputs, oldest first."""
-        newest = {_origin(thread): (thread, False) for earlier in failed for thread in earlier.threads}
-        newest |= {_origin(thread): (thread, True) for thread in (journal.threads if journal else ())}
+        newest = {_origin(thread): (thread, False) for earlier in failed for thread in earlier.own}
+        newest |= {_origin(thread): (thread, True) for thread in (journal.own if journal else ())}
         threads = [found for thread, own in newest.values() if (found := _recalled(thread, own)).left]
         # An effect that a failed attempt left unfinished has failed with it; what was done is not done again.
         effects = {row.key: row for earlier in failed for row in earlier.effects if row.value is not None}

@@ -469,6 +469,7 @@ def _digested(
             list(step.parents),
             [step.reasks, step.timeout, step.call_timeout, *([str(step.max_usd)] if step.max_usd is not None else [])],
             _policy(step.gate),
+            *([[step.summariser.name, step.summariser.settings]] if len(step.models) > 1 and step.summariser else []),
             *([step.spec.on_input_change] if step.spec.on_input_change != "redo" else []),
             *([[read.name, read.called] for read in step.takes] if step.alias or step.hand else []),
         ]

@@ -1,7 +1,8 @@
 """Which model a step calls: step over alias over `defaults`, and where the alias comes from.
 
 Pipelines name aliases, never a vendor's model, so that one variable moves a whole pipeline. A pipeline without `models`
-has the aliases `default` and `cheap`, which are ORCH_MODEL and ORCH_MODEL_CHEAP.
+has the aliases `default` and `cheap`, which are ORCH_MODEL and ORCH_MODEL_CHEAP. An alias `summarise` sums up what is
+too large to be read whole (`overflow: summarise`); without it, the reading step's own model does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from orchestrator.values import ContextEdits
 
 DEFAULT_MAX_OUTPUT: Final = 8000
 BUILT_IN: Final = {"default": "ORCH_MODEL", "cheap": "ORCH_MODEL_CHEAP"}
+SUMMARISE: Final = "summarise"
 EXAMPLE: Final = "openai:gpt-6-luna"
 
 
@@ -73,6 +75,12 @@ class Models:
         declared = self.spec.models.get(alias)
         others = [self._choice(other, step) for other in self._fallbacks(alias, declared)]
         return replace(self._chosen(alias, target, step), fallbacks=tuple(filter(None, others)))
+
+    def summarise(self) -> ModelChoice | None:
+        """The model of the alias that sums up what is too large for a step; None where the pipeline has none."""
+        if SUMMARISE not in self.spec.models:
+            return None
+        return self.choose(SUMMARISE, StepSpec(model=SUMMARISE))
 
     def _choice(self, alias: str, step: StepSpec) -> ModelChoice | None:
         target = self.target(alias, self.places.of("models", alias))

@@ -111,6 +111,7 @@ class StepBuilding:
             for_each=for_each,
             max_usd=defaults.max_usd if spec.max_usd is None else spec.max_usd,
             system=self.building.spec.system,
+            summarise=self.building.models.summarise() if asks else None,
         )
 
     def _digest(self, checks: tuple[Check, ...], asks: bool) -> str:

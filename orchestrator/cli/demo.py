@@ -70,7 +70,7 @@ def demo(state: State, folder: str | None, yes: bool) -> int:
     show(out, f"project: {target}")
     desk = demo_desk(state, target, os.environ)
     graph = desk.graph(PIPELINE, require_model=True)
-    inputs = read_inputs(str(target / BRIEF), (), graph.spec)
+    inputs = read_inputs(str(target / BRIEF), (), graph.inputs)
     code = start(desk, graph, RunOptions(inputs=inputs), ask=not yes, hints=False)
     _print_next(state, {EXIT_OK: _AT_THE_END, EXIT_WAITING: _AT_THE_GATE}.get(code, ()))
     return code

@@ -15,35 +15,33 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import Place, UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.spec import PipelineSpec
+    from orchestrator.graph import InputNode
 
 MAX_BYTES = 20_000_000
 _HINT = 'An input file is one JSON object of input names: {"idea": "…"}.'
 
 
-def read_inputs(file: str | None, assignments: Sequence[str], spec: PipelineSpec) -> dict[str, Any]:
+def read_inputs(file: str | None, assignments: Sequence[str], declared: Mapping[str, InputNode]) -> dict[str, Any]:
     """The given values by input name: `--input`, overlaid by `--set k=v`; of a file `@PATH`, from the folder of the
     input file or from here. Raises UsageError."""
     values = dict(read_object(file)) if file is not None else {}
     folder = Path(file).parent if file not in (None, "-") else Path()
     for name, value in values.items():
-        if _is_file(name, spec) and isinstance(value, str) and value.startswith("@"):
+        if _is_file(name, declared) and isinstance(value, str) and value.startswith("@"):
             values[name] = read_bytes(str(folder / value[1:]))
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
             raise UsageError(f'--set "{assignment}" has no value', hint="Write --set name=value.")
         values[name] = (
-            read_bytes(text[1:]) if _is_file(name, spec) and text.startswith("@") else _typed(name, text, spec)
+            read_bytes(text[1:]) if _is_file(name, declared) and text.startswith("@") else _typed(name, text, declared)
         )
     return values
 
 
-def _is_file(name: str, spec: PipelineSpec) -> bool:
+def _is_file(name: str, declared: Mapping[str, InputNode]) -> bool:
     """Whether an input is a file: `@PATH` is then its bytes."""
-    declared = spec.inputs.get(name)
-    contract = spec.artifacts.get(declared.type) if declared is not None else None
-    return declared is not None and (declared.type == "file" or (contract is not None and contract.schema_ == "file"))
+    return name in declared and declared[name].contract.form == "file"
 
 
 def read_object(file: str) -> Mapping[str, Any]:
@@ -112,12 +110,11 @@ def _kind(value: Any) -> str:
     return kinds.get(type(value), "null")
 
 
-def _typed(name: str, text: str, spec: PipelineSpec) -> Any:
-    """A `--set` value under the input's declared type; texts are taken as they are, contracts as JSON."""
-    declared = spec.inputs.get(name)
-    kind = declared.type if declared is not None else "string"
-    if kind in ("text", "string", "markdown", "file"):
+def _typed(name: str, text: str, declared: Mapping[str, InputNode]) -> Any:
+    """A `--set` value under the input's contract; texts are taken as they are, all else as JSON."""
+    if name not in declared or declared[name].contract.form != "json":
         return text
+    kind = declared[name].contract.name
     try:
         return parse_json(text, "the value")
     except UsageError as error:

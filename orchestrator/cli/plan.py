@@ -64,7 +64,7 @@ def _plan_new(
 
     desk = open_desk(state)
     graph = desk.graph(name, require_model=True)
-    inputs = read_inputs(file, assignments, graph.spec)
+    inputs = read_inputs(file, assignments, graph.inputs)
     check_inputs(graph, inputs)
 
     async def main() -> Plan:

@@ -67,7 +67,7 @@ def _of_pipeline(
 
     desk = open_desk(state)
     graph = desk.graph(name, require_model=True)
-    inputs = read_inputs(file, assignments, graph.spec)
+    inputs = read_inputs(file, assignments, graph.inputs)
 
     async def main() -> Rendered:
         async with services(desk) as opened:

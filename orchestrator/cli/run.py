@@ -78,7 +78,7 @@ def run(
     plain_text("--session", session)
     desk = open_desk(state)
     graph = desk.graph(name, require_model=True)
-    inputs = read_inputs(file, assignments, graph.spec)
+    inputs = read_inputs(file, assignments, graph.inputs)
     check_inputs(graph, inputs)
     options = RunOptions(inputs=inputs, message=message, session=session, cap_usd=cap_usd)
     return start(desk, graph, options, ask=not yes)
@@ -186,7 +186,7 @@ def rerun(
 
     first = selected(graph, steps or only, rows)
 
-    inputs = read_inputs(None, assignments, graph.spec) if assignments else {}
+    inputs = read_inputs(None, assignments, graph.inputs) if assignments else {}
 
     async def work(services: Services, progress: Progress) -> RunRow:
         row = await services.store.run(found.id)

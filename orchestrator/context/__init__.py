@@ -51,7 +51,7 @@ def build_context(
     that has no value yet. Nothing was sent then.
     """
     chosen = choose(graph, step, snapshot)
-    shown, cut = fit_contracts(step, chosen)
+    shown, cut = fit_contracts(step, chosen, snapshot.summaries)
     turns, dropped = fit_conversation(step.conversation, snapshot.conversation, snapshot.conversation_total)
     artifacts = tuple(artifact_block(entry) for entry in shown)
     said = statements(graph, chosen, snapshot, turns)

@@ -1,17 +1,18 @@
 """What fits: hard limits, whole pieces, and a line in the ledger for everything that is dropped.
 
-The conversation is cut to its budget, newest first. Declared reads are cut only where their contract says so, and then
-the reader is told. Otherwise one that is larger than its contract allows, or than the model's window, is an error
-before anything is paid.
+The conversation is cut to its budget, newest first. Declared reads are cut or summed up only where their contract says
+so, and then the reader is told. Otherwise one that is larger than its contract allows, or than the model's window, is
+an error before anything is paid.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from orchestrator.context.select import Chosen
+from orchestrator.context.summaries import is_over, summed_up
 from orchestrator.errors import StepFailed
 from orchestrator.frame import Turn, write_turn
 from orchestrator.graph import StepNode
@@ -77,31 +78,43 @@ def _dropped(message: Message, reason: str) -> LeftOut:
     return LeftOut("conversation", message_name(message), reason, estimate(turn_text(message)))
 
 
-def fit_contracts(step: StepNode, chosen: Iterable[Chosen]) -> tuple[tuple[Chosen, ...], tuple[LeftOut, ...]]:
-    """The reads as large as their contracts allow, and what was cut off. Raises StepFailed for the first one that is
-    larger and may not be cut."""
+def fit_contracts(
+    step: StepNode, chosen: Iterable[Chosen], summaries: Mapping[str, str]
+) -> tuple[tuple[Chosen, ...], tuple[LeftOut, ...]]:
+    """The reads as large as their contracts allow, and what was left out for that. `summaries` are of those that are to
+    be summed up, by the read's name. Raises StepFailed for the first one that is larger and has to be sent whole."""
     fitting: list[Chosen] = []
     dropped: list[LeftOut] = []
     for entry in chosen:
         limit = entry.read.contract.max_tokens
         size = entry.attachment.tokens if entry.attachment is not None else estimate(entry.content)
-        cuttable = entry.attachment is None  # half a file is none
-        if limit is not None and size > limit and entry.read.contract.overflow == "truncate" and cuttable:
-            kept = beginning(entry.content, limit)
-            over = f"over max_tokens of {limit:,}: the contract {entry.read.contract.name} says overflow: truncate"
-            dropped.append(LeftOut("artifact", f"the rest of {entry.read.name}", over, size - estimate(kept)))
-            entry = replace(entry, content=kept)
-        elif limit is not None and size > limit:
-            raise StepFailed(
-                f"{entry.read.name} is too large for {step.name}: about {size:,} tokens, and its contract "
-                f"{entry.read.contract.name} allows {limit:,} (max_tokens); nothing was sent",
-                hint="read fewer fields of it, shorten it with `orch edit`, let it be cut (overflow: truncate), or "
-                f"raise max_tokens in {entry.read.contract.place}",
-                code="too_large",
-                place=entry.read.place,
-            )
+        if limit is not None and size > limit:
+            entry, left = _shortened(step, entry, size, limit, summaries)
+            dropped.append(left)
         fitting.append(entry)
     return tuple(fitting), tuple(dropped)
+
+
+def _shortened(
+    step: StepNode, entry: Chosen, size: int, limit: int, summaries: Mapping[str, str]
+) -> tuple[Chosen, LeftOut]:
+    """A read that is too large, in the way that its contract says; half a file is none."""
+    read, contract = entry.read, entry.read.contract
+    if is_over(entry):
+        return summed_up(entry, summaries[read.name])
+    if contract.overflow == "truncate" and entry.attachment is None:
+        kept = beginning(entry.content, limit)
+        over = f"over max_tokens of {limit:,}: the contract {contract.name} says overflow: truncate"
+        left = LeftOut("artifact", f"the rest of {read.name}", over, size - estimate(kept))
+        return replace(entry, content=kept), left
+    raise StepFailed(
+        f"{read.name} is too large for {step.name}: about {size:,} tokens, and its contract "
+        f"{contract.name} allows {limit:,} (max_tokens); nothing was sent",
+        hint="read fewer fields of it, shorten it with `orch edit`, let it be cut or summed up (overflow: truncate or "
+        f"summarise), or raise max_tokens in {contract.place}",
+        code="too_large",
+        place=read.place,
+    )
 
 
 def beginning(text: str, limit: int) -> str:

@@ -28,7 +28,6 @@ from orchestrator.frame import (
     write_message,
     write_quote,
 )
-from orchestrator.graph import Read
 from orchestrator.ids import canonical_json
 from orchestrator.providers.tokens import estimate
 from orchestrator.spec import ConversationSpec, Sensitivity
@@ -52,7 +51,7 @@ def artifact_block(chosen: Chosen) -> Block:
         layer="artifact",
         source=read.name,
         parts=(opening, body, closing + "\n"),
-        rule=f"default of the read, {read.place}" if version is None else f"{_rule(read)}, {read.place}",
+        rule=f"{_rule(chosen)}, {read.place}",
         tokens=estimate(opening + body + closing + "\n") + (chosen.attachment.tokens if chosen.attachment else 0),
         artifact_id=version.id if version else None,
         version=version.version if version else None,
@@ -65,10 +64,15 @@ def artifact_block(chosen: Chosen) -> Block:
     )
 
 
-def _rule(read: Read) -> str:
-    if read.kind == "entry":
-        return f"for_each: the entry of {read.of}"
-    return "same" if read.takes == "sibling" else "reads"
+def _rule(chosen: Chosen) -> str:
+    read = chosen.read
+    if chosen.version is None:
+        rule = "default of the read"
+    elif read.kind == "entry":
+        rule = f"for_each: the entry of {read.of}"
+    else:
+        rule = "same" if read.takes == "sibling" else "reads"
+    return f"{rule}, summed up" if chosen.summary else rule
 
 
 def given_block(name: str, content: str, contract: Contract | None, guards: tuple[str, ...]) -> Block:

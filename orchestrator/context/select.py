@@ -25,13 +25,14 @@ from orchestrator.values import Artifact, ArtifactVersion, Attachment, LeftOut, 
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """A read and the text that stands for it. `version` None = the read's own default; `default` = nobody gave it.
-    `attachment`: the value is a file that goes beside the text."""
+    `attachment`: the value is a file that goes beside the text; `summary`: it is too large, and summed up."""
 
     read: Read
     version: ArtifactVersion | None
     content: str
     default: bool
     attachment: Attachment | None = None
+    summary: bool = False
 
 
 def choose(graph: Graph, step: StepNode, snapshot: Snapshot) -> tuple[Chosen, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, RootModel
 from pydantic.errors import PydanticUserError
@@ -32,6 +32,7 @@ from orchestrator.spec import (
     TEXT_SCHEMAS,
     ContractSpec,
     InputSpec,
+    Overflow,
     PathKey,
     Places,
     Sensitivity,
@@ -51,6 +52,7 @@ __all__ = [
 ]
 
 Form = Literal["json", "text", "markdown", "file"]
+LEAST_SUMMARY: Final = 100  # tokens: a smaller limit has no room for one
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Contract:
     code: Mapping[str, str]
     digest: str
     place: Place
-    overflow: Literal["fail", "truncate"] = "fail"
+    overflow: Overflow = "fail"
 
     def faults(self, value: Any) -> tuple[SchemaFault, ...]:
         """Everything that is wrong with a value: JSON data, or a model instance where the schema is a model.
@@ -228,7 +230,7 @@ def build_contract(
     `prefix` is where the contract stands in `places`: empty for a file of its own. `live` holds models that are loaded
     already, by reference.
     """
-    faults = list(_label_faults(spec))
+    faults = [*_label_faults(spec), *_limit_faults(spec)]
     loaded: _Schema | None = None
     try:
         loaded = _load_schema(project, spec.schema_, base, live or {})
@@ -302,6 +304,19 @@ def _label_faults(spec: ContractSpec) -> list[_Fault]:
         hint = "say what its value must not be used for, or write `not_for: none` on purpose"
         faults.append(_Fault("P231", "`not_for` is empty", hint, "not_for"))
     return faults
+
+
+def _limit_faults(spec: ContractSpec) -> list[_Fault]:
+    """A way to go on over a limit needs a limit, and a summary room of its own."""
+    if spec.overflow == "fail":
+        return []
+    if spec.max_tokens is None:
+        message = f"overflow: {spec.overflow} needs a limit, and `max_tokens` is missing"
+        return [_Fault("P102", message, "add max_tokens: 2000, or take overflow out", "overflow")]
+    if spec.overflow == "summarise" and spec.max_tokens < LEAST_SUMMARY:
+        message = f"`max_tokens` is {spec.max_tokens}, which leaves no room for a summary"
+        return [_Fault("P103", message, f"give it {LEAST_SUMMARY} or more, or write overflow: truncate", "max_tokens")]
+    return []
 
 
 class _Faults(Exception):

@@ -576,10 +576,6 @@ def _contract(
     _schema(reader, keys, path, name)
     if "tags" in keys:
         keys["tags"] = reader.texts(keys["tags"], (*path, "tags"), "'tags'")
-    if keys.get("overflow") == "summarise":
-        message = f"overflow: {keys.pop('overflow')} is not available yet"
-        hint = "Write overflow: truncate or fail, or make the summary a step of its own, which others read."
-        reader.report("P150", message, reader.place(*path, "overflow"), hint)
     return reader.model(ContractSpec, keys, path, f"contract {name!r}")
 
 

@@ -34,7 +34,7 @@ CONTRACT: Final[Mapping[str, str]] = {
     "sensitivity": "How confidential the value is; providers have a highest class that they may see.",
     "tags": "Words to select artifacts by.",
     "max_tokens": "The most tokens the value may take.",
-    "overflow": "What happens to a longer value: fail, or truncate: readers are shown its beginning, and are told so.",
+    "overflow": "What becomes of a longer value: fail, or readers see its beginning (truncate) or summary (summarise).",
 }
 READ: Final[Mapping[str, str]] = {
     "read": "The step or input that is read.",

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from orchestrator.errors import Diagnostic, Place
-from orchestrator.spec import MISSING
+from orchestrator.spec import MISSING, Overflow
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -46,17 +46,21 @@ def artifact(
     sensitivity: str | None = None,
     tags: Sequence[str] = (),
     max_tokens: int | None = None,
+    overflow: Overflow | None = None,
     markdown: bool = False,
 ) -> Callable[[type[R]], type[R]]:
     """Declare a class as an artifact type: what its values represent, and what they must not be used for.
 
     The class is a pydantic model, or derives from `str` for text (`markdown` says that it is Markdown). Its contract is
-    called like the class, `VendorRates` → `vendor-rates`, unless `name` says otherwise. The class stays as it is.
+    called like the class, `VendorRates` → `vendor-rates`, unless `name` says otherwise. `overflow` says what becomes of
+    a value over `max_tokens`: it is refused (`fail`), or readers are shown its beginning (`truncate`) or a summary
+    (`summarise`). The class stays as it is.
     """
     keys: dict[str, Any] = {"about": about, "not_for": not_for if not_for == "none" else list(not_for)}
     keys |= {"sensitivity": sensitivity} if sensitivity is not None else {}
     keys |= {"tags": list(tags)} if tags else {}
     keys |= {"max_tokens": max_tokens} if max_tokens is not None else {}
+    keys |= {"overflow": overflow} if overflow is not None else {}
     place = caller()
 
     def mark(cls: type[R]) -> type[R]:

@@ -98,6 +98,20 @@ _EFFECT_DONE = Sql(
     " WHERE attempt_id = :attempt AND key = :key AND {scope}"
 )
 
+# A summary is the same for the whole run and for the runs that it was made from (S14). Any of several is as good.
+_ANSWER = Sql(
+    """
+WITH RECURSIVE line (id) AS (
+    SELECT r.id FROM run r WHERE r.id = :run AND {scope:r}
+    UNION SELECT p.parent_id FROM line JOIN run p ON p.id = line.id WHERE p.parent_id IS NOT NULL AND {scope:p}
+)
+SELECT b.body FROM call c JOIN attempt t ON t.id = c.attempt_id JOIN step s ON s.id = t.step_id
+    JOIN line ON line.id = s.run_id JOIN content b ON b.sha256 = c.answer
+WHERE c.ask = :ask AND c.outcome = 'accepted' AND {scope:c} AND {scope:t} AND {scope:s} AND {scope:b}
+ORDER BY c.id LIMIT 1
+"""
+)
+
 
 def fence(tx: Tx, dispatch: Dispatch, *, waited: float = 0.0) -> str | None:
     """The attempt's recorded manifest. Raises Fenced unless the dispatch still has the right to it.
@@ -293,6 +307,12 @@ def _usage_values(usage: Usage | None) -> dict[str, int | None]:
         "reasoning": usage.reasoning_tokens,
         "searches": usage.web_searches,
     }
+
+
+def answer(tx: Tx, run_id: str, ask: str) -> bytes | None:
+    """What a question was answered with in a run, or in one that it was made from; None where it was not asked."""
+    row = tx.one(_ANSWER, run=run_id, ask=ask)
+    return None if row is None else bytes(row[0])
 
 
 def own_call(tx: Tx, dispatch: Dispatch, call_id: str) -> None:

@@ -326,6 +326,11 @@ class ThreadJournal:
     continues: ThreadJournal | None = None
 
     @property
+    def sums_up(self) -> bool:
+        """Whether it is none of the step's own: it sums up what the step reads."""
+        return bool(self.settings.get("summary"))
+
+    @property
     def before(self) -> tuple[CallRow, ...]:
         """The calls of the threads that this one goes on from, oldest first."""
         earlier = self.continues
@@ -410,6 +415,16 @@ class Journal:
     tools: tuple[ToolRow, ...]
     base_head: str | None = None
     effects: tuple[EffectRow, ...] = ()
+
+    @property
+    def own(self) -> tuple[ThreadJournal, ...]:
+        """The threads of the step itself, without those that sum up what it reads."""
+        return tuple(thread for thread in self.threads if not thread.sums_up)
+
+    @property
+    def main(self) -> ThreadJournal | None:
+        """The first thread of the step itself; None where none has begun."""
+        return next(iter(self.own), None)
 
 
 @dataclass(frozen=True, slots=True)

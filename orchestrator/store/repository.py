@@ -516,6 +516,10 @@ class Store:
 
         return await self._list(partial(journal, attempt_id=attempt_id))
 
+    async def answer(self, run_id: str, ask: str) -> bytes | None:
+        """What a question of this hash was answered with, in the run or in one that it was made from."""
+        return await self._read(partial(calls.answer, run_id=run_id, ask=ask))
+
     async def attempts(self, run_id: str, step: str, item: str | None = None) -> tuple[AttemptRow, ...]:
         """All attempts of a step, oldest first."""
         return await self._list(partial(attempts, run_id=run_id, step=step, item=item))

@@ -268,6 +268,7 @@ class Step(Scoped, table=True):
 
 
 _WAITS: Final = text("state = 'waiting'")
+_ASKS: Final = text("ask <> ''")
 
 
 class Attempt(Scoped, table=True):
@@ -423,8 +424,8 @@ class Call(Scoped, table=True):
     `created_id` is the response id seen first in the stream; `reserved_usd` is held against the cap until the reply,
     then `charged_usd` is what the cap lost, known (`cost_usd`) or not; `lost_usd` of it is for tries that failed and
     may have been billed. `price` is what was known of it when the call left. Items are lists of references to content.
-    `ask` says which question of a Python step a call belongs to, `answer` is the value that question was answered with
-    (S11).
+    `ask` says which question of a Python step, or which summary, a call belongs to; `answer` is the value that was
+    answered with (S11).
     """
 
     __tablename__ = "call"
@@ -433,6 +434,7 @@ class Call(Scoped, table=True):
         _refers("thread_id", "thread"),
         _body("answer"),
         UniqueConstraint("thread_id", "seq"),
+        Index("ix_call_ask", "ask", sqlite_where=_ASKS, postgresql_where=_ASKS),
     )
 
     id: str = _key()

@@ -24,6 +24,7 @@ from orchestrator.values import (
     ManifestEntry,
     OutputItem,
     Prompt,
+    Scope,
     TextItem,
     ThreadRecord,
     ToolCall,
@@ -39,6 +40,7 @@ from tests.store_kit import (
     file,
     finish,
     manifest,
+    new_run,
     plan,
     raw,
     reads_of,
@@ -219,6 +221,30 @@ def test_a_lazy_note_is_committed_alone_after_a_moment(tmp_path: Path) -> None:
         raise AssertionError("never committed")
 
     using(tmp_path, body)
+
+
+def test_S14_an_answer_is_found_in_its_run_and_in_the_runs_made_from_it_only(tmp_path: Path) -> None:
+    """By the hash of its question: in the run itself and its descendants; in no other run, and in no other scope."""
+    words = "Kurz, ü.".encode()
+
+    async def body(store: Store) -> str:
+        worker, run, ready = await started(store, "a")
+        opening = thread()
+        call = sent(opening.id, ask="the summary")
+        assert await store.claim(claim(ready["a"], worker, thread=opening, sent=call))
+        assert await store.answer(run.id, "the summary") is None
+        await store.done(ready["a"], done(call, answer=words), ())
+        assert await store.answer(run.id, "the summary") == words
+        assert await store.answer(run.id, "another") is None
+        child, _ = await store.create_run(new_run("a", parent_id=run.id), worker)
+        grandchild, _ = await store.create_run(new_run("a", parent_id=child.id), worker)
+        other, _ = await store.create_run(new_run("a"), worker)
+        found = [await store.answer(row.id, "the summary") for row in (child, grandchild, other)]
+        assert found == [words, words, None]
+        return run.id
+
+    run_id = using(tmp_path, body)
+    assert using(tmp_path, lambda store: store.answer(run_id, "the summary"), Scope(subject="ben")) is None
 
 
 def test_foreign_and_unknown_attempts_are_not_found(tmp_path: Path) -> None:

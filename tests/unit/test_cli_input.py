@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,9 +15,10 @@ from orchestrator.cli.edit import with_values
 from orchestrator.cli.inputs import read_inputs, read_object
 from orchestrator.cli.options import State
 from orchestrator.cli.refs import StepRef, is_run, run_ref, step_ref
-from orchestrator.contracts import Contract
+from orchestrator.contracts import Contract, input_contract
 from orchestrator.errors import OrchError, Place, UsageError
-from orchestrator.spec import InputSpec, PipelineSpec, StepSpec
+from orchestrator.graph import InputNode
+from orchestrator.spec import InputSpec
 
 
 @pytest.mark.parametrize(
@@ -67,34 +69,37 @@ def test_what_is_no_step_reference_is_refused(typed: str) -> None:
         step_ref(typed)
 
 
-SPEC = PipelineSpec(
-    pipeline="p",
-    inputs={
-        "idea": InputSpec(type="text", about="x"),
-        "count": InputSpec(type="integer"),
-        "share": InputSpec(type="number"),
-        "deep": InputSpec(type="boolean"),
-    },
-    steps={"a": StepSpec(prompt="x")},
-)
+HERE = Place("p.yaml", 1)
+GIVEN = {
+    name: InputNode(name, input_contract(name, InputSpec(type=kind, about="x"), HERE), HERE)
+    for name, kind in {"idea": "text", "count": "integer", "share": "number", "deep": "boolean"}.items()
+}
 
 
 def test_set_wins_over_the_file_and_is_read_by_the_declared_type(tmp_path: Path) -> None:
     file = tmp_path / "in.json"
     file.write_text('{"idea": "one", "count": 1}', encoding="utf-8")
-    given = read_inputs(str(file), ["count=2", "deep=true", "share=0.5", "idea=12", "unknown=7"], SPEC)
+    given = read_inputs(str(file), ["count=2", "deep=true", "share=0.5", "idea=12", "unknown=7"], GIVEN)
     assert given == {"idea": "12", "count": 2, "deep": True, "share": 0.5, "unknown": "7"}
 
 
 def test_a_value_may_hold_equals_signs_and_be_empty() -> None:
-    assert read_inputs(None, ["idea=a=b=c"], SPEC) == {"idea": "a=b=c"}
-    assert read_inputs(None, ["idea="], SPEC) == {"idea": ""}
+    assert read_inputs(None, ["idea=a=b=c"], GIVEN) == {"idea": "a=b=c"}
+    assert read_inputs(None, ["idea="], GIVEN) == {"idea": ""}
+
+
+def test_a_value_under_a_contract_of_text_is_taken_as_it_is_and_one_of_data_as_json() -> None:
+    under = {form: InputNode(form, replace(contract(), form=form), HERE) for form in ("text", "markdown", "json")}
+    given = read_inputs(None, ["text=@ home", 'markdown="# One"', 'json={"a": 1}'], under)
+    assert given == {"text": "@ home", "markdown": '"# One"', "json": {"a": 1}}
+    with pytest.raises(UsageError, match="is not JSON"):
+        read_inputs(None, ["json=some words"], under)
 
 
 @pytest.mark.parametrize("assignment", ["count=two", "deep=yes", "share=", "idea", "=x"])
 def test_a_set_that_cannot_be_read_is_refused(assignment: str) -> None:
     with pytest.raises(UsageError, match="--set"):
-        read_inputs(None, [assignment], SPEC)
+        read_inputs(None, [assignment], GIVEN)
 
 
 @pytest.mark.parametrize(

@@ -378,7 +378,6 @@ def test_keys_of_later_versions_of_a_step(load: Load, key: str) -> None:
     [
         ("memory: {}\n", "p.yaml:3:1"),
         ("artifacts: {r: {about: A, not_for: none, schema: text, tripwires: []}}\n", "p.yaml:3:56"),
-        ("artifacts: {r: {about: A, not_for: none, schema: text, overflow: summarise}}\n", "p.yaml:3:66"),
     ],
 )
 def test_later_keys_elsewhere(load: Load, text: str, place: str) -> None:

@@ -170,13 +170,22 @@ def test_a_key_of_a_later_version_is_not_available_yet(file: str, old: str, befo
     assert err.count("error[") == 1
 
 
-@pytest.mark.parametrize("word", ["summarise"])
-def test_overflow_by_a_summary_is_not_available_yet(word: str, desk: Desk) -> None:
+@pytest.mark.parametrize("word", ["truncate", "summarise"])
+def test_a_way_over_a_limit_needs_a_limit_and_a_summary_needs_room(word: str, desk: Desk) -> None:
     text = desk.change(SIZE, "artifact: size", f"artifact: size\noverflow: {word}")
     error, _ = desk.refused(3, "check")
-    assert error["message"] == f"overflow: {word} is not available yet"
+    assert error["code"] == "P102"
+    assert error["message"] == f"contract size: overflow: {word} needs a limit, and `max_tokens` is missing"
     assert (error["line"], error["column"]) == position(text, word)
-    desk.change(SIZE, f"overflow: {word}", "overflow: fail")
+    text = desk.change(SIZE, f"overflow: {word}", f"overflow: {word}\nmax_tokens: 99")
+    if word == "truncate":
+        assert desk.orch("check")[0] == 0
+        return
+    error, _ = desk.refused(3, "check")
+    assert error["code"] == "P103"
+    assert error["message"] == "contract size: `max_tokens` is 99, which leaves no room for a summary"
+    assert (error["line"], error["column"]) == position(text, "99")
+    desk.change(SIZE, "max_tokens: 99", "max_tokens: 100")
     assert desk.orch("check")[0] == 0
 
 

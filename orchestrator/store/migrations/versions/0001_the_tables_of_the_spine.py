@@ -521,6 +521,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_call")),
         sa.UniqueConstraint("thread_id", "seq", name=op.f("uq_call_thread_id_seq")),
     )
+    with op.batch_alter_table("call", schema=None) as batch_op:
+        batch_op.create_index(
+            "ix_call_ask",
+            ["ask"],
+            unique=False,
+            sqlite_where=sa.text("ask <> ''"),
+            postgresql_where=sa.text("ask <> ''"),
+        )
     op.create_table(
         "tool_call",
         sa.Column("tenant", TEXT, server_default="-", nullable=False),
@@ -599,6 +607,9 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("effect")
     op.drop_table("tool_call")
+    with op.batch_alter_table("call", schema=None) as batch_op:
+        batch_op.drop_index("ix_call_ask")
+
     op.drop_table("call")
     op.drop_table("block")
     op.drop_table("thread")
