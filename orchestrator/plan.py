@@ -101,7 +101,7 @@ async def plan_new(services: Services, graph: Graph, inputs: Mapping[str, Any], 
         )
         for s in graph.steps.values()
     ]
-    plan = _plan(graph, steps, hosts)
+    plan = _plan(graph, _with_summaries(services.prices, graph, steps, sizes), hosts)
     return replace(
         plan, notes=(*plan.notes, *(_taken(name, earlier, taken) for name, earlier in earlier_of(graph).items()))
     )
@@ -140,7 +140,7 @@ async def plan_run(services: Services, graph: Graph, run: RunRow, *, again: Coll
         action, why = actions[step.name]
         why = (*why, *refused.get(step.name, ()), *cut.get(step.name, ()))
         steps.append(_planned(services.prices, step, sizes, action, why, _open_items(step, every, found)))
-    return _plan(graph, steps, hosts)
+    return _plan(graph, _with_summaries(services.prices, graph, steps, sizes), hosts)
 
 
 def plan_step(
@@ -151,6 +151,7 @@ def plan_step(
     hosts = check_models(services, part, with_key=False)
     refused = _refusals(services, graph, levels).get(name, ())
     once = _planned(services.prices, part.steps[name], sizes, "run", refused)
+    (once,) = _with_summaries(services.prices, part, [once], sizes)
     return _plan(part, [once] * times, hosts)
 
 
@@ -290,11 +291,9 @@ def _priced(
     provider, model, cap = step.model.provider, step.model.model, step.model.max_output_tokens
     reply = min(cap, GUESSED_REPLY_TOKENS)
     low = prices.cost(provider, model, Usage(input_tokens=tokens, output_tokens=reply))
-    summed = _summaries(prices, step, sizes)
-    reasons = (*reasons, *summed.reasons)
     if step.kind == "python":
         # How often a body asks is known when it has run: its text tells a beginning, nothing tells an end.
-        least = _sum(low.usd * step.questions if low else None, summed.low)
+        least = low.usd * step.questions if low else None
         return PlannedStep(step.name, action, (*reasons, BODY), tokens * step.questions, least, None)
     # The worst case: every re-ask used, each carrying all earlier replies at their cap, at the dearest of the models
     # that may be asked.
@@ -306,8 +305,8 @@ def _priced(
         visit = [_dearest(prices, step.model, more + n * longest) for n in range(step.reasks + 1)]
         worst += visit * (step.repeat.max_rounds - 1)
         reasons = (*reasons, f"at most {step.repeat.max_rounds} visits")
-    high = _sum(*worst, summed.high)
-    return PlannedStep(step.name, action, reasons, tokens, _sum(low.usd if low else None, summed.low), high)
+    high = _sum(*worst, *_worst_summaries(prices, step, sizes))
+    return PlannedStep(step.name, action, reasons, tokens, low.usd if low else None, high)
 
 
 def _sum(*costs: Decimal | None) -> Decimal | None:
@@ -316,37 +315,49 @@ def _sum(*costs: Decimal | None) -> Decimal | None:
     return sum(known, Decimal(0)) if len(known) == len(costs) else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Summaries:
-    """What summing up what a step reads would cost at the least and at the most, and what is said of it."""
-
-    reasons: tuple[str, ...] = ()
-    low: Decimal | None = Decimal(0)
-    high: Decimal | None = Decimal(0)
-
-
-def _summaries(prices: Prices, step: StepNode, sizes: Mapping[str, int]) -> _Summaries:
-    """The summaries that a step may need. Each counts with every step that may be the first to need it."""
-    model = step.summariser
-    if model is None:
-        return _Summaries()
-    reasons: list[str] = []
-    low: list[Decimal | None] = []
-    high: list[Decimal | None] = []
+def _summed_up(step: StepNode, sizes: Mapping[str, int]) -> Iterator[tuple[Read, int | None]]:
+    """The reads that may be summed up for a step, each with its size where it is known."""
     for read in step.reads:
         limit, size = read.contract.max_tokens, sizes.get(read.name)
-        if read.contract.overflow != "summarise" or limit is None or (size is not None and size <= limit):
+        if read.contract.overflow == "summarise" and limit is not None and (size is None or size > limit):
+            yield read, size
+
+
+def _worst_summaries(prices: Prices, step: StepNode, sizes: Mapping[str, int]) -> list[Decimal | None]:
+    """What each call for the summaries of a step costs at the most: as if no other step had them made, every re-ask
+    used, and what is not made yet as long as a reply can be."""
+    model = step.summariser
+    if model is None:
+        return []
+    sent = [model.max_output_tokens if size is None else size for _, size in _summed_up(step, sizes)]
+    longest = model.max_output_tokens
+    return [_dearest(prices, model, tokens + n * longest) for tokens in sent for n in range(step.reasks + 1)]
+
+
+def _with_summaries(
+    prices: Prices, graph: Graph, steps: Sequence[PlannedStep], sizes: Mapping[str, int]
+) -> list[PlannedStep]:
+    """The plan with what is known to be summed up: by the first step that needs it, once."""
+    seen: set[str] = set()
+    found: list[PlannedStep] = []
+    for planned in steps:
+        step = graph.steps[planned.name]
+        model = step.summariser
+        if model is None or planned.action in ("reuse", "skip"):
+            found.append(planned)
             continue
-        # What is not made yet may be as long as a reply can be.
-        sent = model.max_output_tokens if size is None else size
-        high += [_dearest(prices, model, sent + n * model.max_output_tokens) for n in range(step.reasks + 1)]
-        if size is None:
-            reasons.append(f"{read.name} is summed up first if it is over {limit:,} tokens")
-            continue
-        reasons.append(f"{read.name} is summed up first: about {size:,} tokens, at most {limit:,} are read")
-        cost = prices.cost(model.provider, model.model, Usage(input_tokens=size, output_tokens=limit))
-        low.append(cost.usd if cost else None)
-    return _Summaries(tuple(reasons), _sum(*low), _sum(*high))
+        low, reasons = [planned.cost_low_usd], list(planned.reasons)
+        for read, size in _summed_up(step, sizes):
+            limit = read.contract.max_tokens or 0
+            if size is None:
+                reasons.append(f"{read.name} is summed up first if it is over {limit:,} tokens")
+            elif read.name not in seen:
+                seen.add(read.name)
+                reasons.append(f"{read.name} is summed up first: about {size:,} tokens, at most {limit:,} are read")
+                cost = prices.cost(model.provider, model.model, Usage(input_tokens=size, output_tokens=limit))
+                low.append(cost.usd if cost else None)
+        found.append(replace(planned, reasons=tuple(reasons), cost_low_usd=_sum(*low)))
+    return found
 
 
 def _dearest(prices: Prices, model: ModelChoice, tokens: int) -> Decimal | None:

@@ -160,7 +160,7 @@ def _input(read: Read, block: Block) -> Plain | Slot:
 def _task(step: StepNode, pieces: Sequence[str | Slot], artifacts: Artifacts, rule: str) -> Iterator[Block]:
     """The rule, then the template's text with its slots filled; what fills a slot is never looked at again."""
     name = step.template.name if step.template else step.name
-    place = f"template, {step.template.place if step.template else step.place}"
+    place = f"template, {step.template.place}" if step.template else f"question, {step.place}"
     lead: tuple[str, ...] = (rule,) if rule else ()
     for index, piece in enumerate(pieces):
         if isinstance(piece, str):

@@ -205,6 +205,7 @@ def _node(step: StepNode, entry: Chosen, limit: int) -> StepNode:
         checks=(),
         conversation=None,
         repeat=None,
+        place=entry.read.contract.place,
     )
 
 

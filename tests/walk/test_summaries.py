@@ -319,7 +319,9 @@ def test_plan_and_render_say_that_it_is_summed_up_and_call_nothing(tmp_path: Pat
     # one dollar a million tokens: the summary's input and 100 tokens of output, then the step's own small prompt
     assert step.cost_low_usd > Decimal(estimate(LOG) + 100) / 1_000_000
     assert step.tokens_estimate < 400
-    assert after.cost_high_usd is not None
+    assert after.cost_low_usd < step.cost_low_usd / 2  # it is summed up once
+    assert after.reasons == ()
+    assert after.cost_high_usd > Decimal(3 * estimate(LOG)) / 1_000_000
     assert "[a summary of at most" in rendered.prompt.text
     assert "0000 all is well" not in rendered.prompt.text
     assert house.requests() == []
