@@ -12,7 +12,7 @@ has been allowed or refused (`orch approve`, `orch reject`). What was recorded i
                                    may be repeated is run again
     done                         → its output, as recorded (a refusal is one)
     done by an attempt that      → the same: a tool that acts does not act again because something else went wrong
-    failed                         (`tools_done`)
+    failed                         (`tools_done`); in doubt there → in doubt here
 
 A call whose arguments the tool would not take anyway is answered at once: no person is asked about it.
 """
@@ -28,7 +28,7 @@ from orchestrator.clock import Clock
 from orchestrator.errors import OrchError
 from orchestrator.store.records import ToolRow
 from orchestrator.tools import Tool, call_tool, refusal
-from orchestrator.tools_done import DoneBefore
+from orchestrator.tools_done import DoneBefore, is_in_doubt
 from orchestrator.values import CallRow, Event, ToolCall, ToolOutput
 
 
@@ -80,7 +80,7 @@ class Answering:
         calls, call_id = call.done.tool_calls, call.sent.id
         for tool_call in calls:
             self._refuse_doubt(call_id, tool_call)
-        self.recalled.update(self.before.take([one for one in calls if self._acts_anew(call_id, one)]))
+        await self._recall(call_id, calls)
         asking = [tool_call for tool_call in calls if self._needs_word(call_id, tool_call)]
         free = [tool_call for tool_call in calls if tool_call not in asking]
         if not asking:
@@ -90,6 +90,17 @@ class Answering:
         await asyncio.gather(*(self._run(call_id, tool_call) for tool_call in unasked))
         await self.recorder.tools_asked(call_id, asking)
         raise _unapproved(self.step, asking)
+
+    async def _recall(self, call_id: str, calls: Sequence[ToolCall]) -> None:
+        """Find what attempts that failed have done of these calls. Raises ToolInDoubt where nobody knows whether they
+        have: from then on that stands in this attempt's record, and a person can answer it."""
+        taken = self.before.take([one for one in calls if self._acts_anew(call_id, one)])
+        doubts = [one for one in calls if one.call_id in taken and is_in_doubt(taken[one.call_id])]
+        for tool_call in doubts:
+            await self.recorder.tool_started(call_id, tool_call)
+        if doubts:
+            raise _in_doubt(doubts[0])
+        self.recalled.update(taken)
 
     def _row(self, call_id: str, tool_call: ToolCall) -> ToolRow | None:
         return self.rows.get((call_id, tool_call.call_id))
@@ -119,10 +130,7 @@ class Answering:
         row, tool = self._row(call_id, tool_call), self._tool(tool_call.name)
         if row is None or row.state != "started" or row.decision or tool is None or tool.idempotent:
             return
-        raise ToolInDoubt(
-            f"the tool {tool_call.name} was interrupted; whether it took effect is not known",
-            hint=f"look, then say: orch resume --tool {tool_call.call_id}=retry | =done:JSON | =tell",
-        )
+        raise _in_doubt(tool_call)
 
     async def _run(self, call_id: str, tool_call: ToolCall) -> ToolOutput:
         row = self._row(call_id, tool_call)
@@ -164,6 +172,13 @@ class Answering:
 
     def _tool(self, name: str) -> Tool | None:
         return next((tool for tool in self.tools if tool.spec.name == name), None)
+
+
+def _in_doubt(call: ToolCall) -> ToolInDoubt:
+    return ToolInDoubt(
+        f"the tool {call.name} was interrupted; whether it took effect is not known",
+        hint=f"look, then say: orch resume --tool {call.call_id}=retry | =done:JSON | =tell",
+    )
 
 
 def _unapproved(step: str, calls: Sequence[ToolCall]) -> ToolUnapproved:

@@ -53,6 +53,7 @@ from orchestrator.repeating import feedback
 from orchestrator.spec import Sensitivity
 from orchestrator.store.records import Fenced, Journal
 from orchestrator.thread import Question, follow_up
+from orchestrator.tools_done import DoneBefore
 from orchestrator.values import (
     Block,
     CallRow,
@@ -116,7 +117,10 @@ class Body:
         self.now = now
         self.past = Recollection.of(journal, failed)
         self.provider = walk.services.providers.get(walk.step.model.provider)
-        self.tool_rows = {(row.call_id, row.tool_call.call_id): row for row in journal.tools} if journal else {}
+        own = journal.tools if journal else ()
+        self.tool_rows = {(row.call_id, row.tool_call.call_id): row for row in own}
+        self.done_before = DoneBefore([earlier.tools for earlier in failed], own, self.past.calls)
+        self._tools = [row for earlier in failed for row in earlier.tools] + list(own)
         self.threads: list[BodyThread] = []
         self.sensitivities: list[Sensitivity] = []
         self._values = arguments(walk.step, read_values(walk.step, snapshot))
@@ -322,7 +326,7 @@ class Body:
             if taken is None:
                 # The body asks something else than before: what was recorded from here on does not count any more.
                 asked = replace(asked, opening=(*transcript(thread.calls), *asked.opening), source="REBUILD")
-                thread.skipped += thread.recalled.drop()
+                self._drop(thread, thread.recalled)
             else:
                 thread.calls += taken
                 done = taken[-1].done
@@ -334,6 +338,13 @@ class Body:
         if thread.recalled is not None and not thread.recalled.own:
             asked = self._continued(thread, thread.recalled, asked)
         return await self._ask_now(thread, asked)
+
+    def _drop(self, thread: BodyThread, recalled: Recalled) -> None:
+        """Go on without what is left on record of a thread. What tools did for it is done all the same."""
+        dropped = recalled.drop()
+        thread.skipped += sum(call.sent.thread_id == recalled.journal.id for call in dropped)
+        ids = {call.sent.id for call in dropped}
+        self.done_before.give_back(row for row in self._tools if row.call_id in ids)
 
     def _continued(self, thread: BodyThread, recalled: Recalled, asked: _Asked) -> _Asked:
         """A thread of an attempt that failed, gone on with: a thread of this attempt, with a record of its own."""
@@ -369,6 +380,7 @@ class Body:
             emit=services.listener,
             calls=thread.calls,
             tool_rows=self.tool_rows,
+            done_before=self.done_before,
             source=asked.source,
             opening=asked.opening,
             ask=asked.key,

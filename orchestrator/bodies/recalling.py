@@ -69,11 +69,11 @@ class Recalled:
                 return taken
         return None
 
-    def drop(self) -> int:
-        """Give up what is left; how many calls of the thread itself that are."""
-        count = sum(call.sent.thread_id == self.journal.id for calls in self.left for call in calls)
+    def drop(self) -> Calls:
+        """Give up what is left: the calls that do not stand any more."""
+        dropped = tuple(call for calls in self.left for call in calls)
         self.left.clear()
-        return count
+        return dropped
 
 
 def held(thread: ThreadJournal) -> Calls:
@@ -110,6 +110,11 @@ class Recollection:
         effects = {row.key: row for earlier in failed for row in earlier.effects if row.value is not None}
         effects |= {row.key: row for row in (journal.effects if journal else ())}
         return cls(threads, effects, {thread.journal.name for thread in threads})
+
+    @property
+    def calls(self) -> frozenset[str]:
+        """The calls that stand, as far as the body asks for them again: their ids."""
+        return frozenset(call.sent.id for thread in self.threads for calls in thread.left for call in calls)
 
     def find(self, name: str | None, key: str) -> Recalled | None:
         """The first recorded thread of that name (None: of no given name) that began with this question, used up."""
