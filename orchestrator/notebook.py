@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import InvalidProject, OrchError
 
 if TYPE_CHECKING:
-    from orchestrator.authoring import Pipeline
+    from orchestrator.doors import Doors
     from orchestrator.run_handle import Outcome
 
 
-def pipeline_html(pipeline: Pipeline) -> str:
+def pipeline_html(pipeline: Doors) -> str:
     """The graph as an SVG; for a pipeline with faults, all of them, each at its line."""
     from orchestrator.drawing import draw, picture_of
 
