@@ -11,13 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.errors import Diagnostic, Place
 from orchestrator.faults import nearest, shown
+from orchestrator.loading import step_parts
 from orchestrator.loading.amounts import amounts
 from orchestrator.loading.bindings import PipelineSource, bindings, pipeline_file
+from orchestrator.loading.contracts import contract, guards
+from orchestrator.loading.inputs import read_input
 from orchestrator.loading.spec_reader import SpecReader
 from orchestrator.project import OutsideProject, Project
 from orchestrator.python.declarations import Declarations, kebab
@@ -27,26 +31,14 @@ from orchestrator.python.references import Found
 from orchestrator.settings import substitute_env as substitute_env
 from orchestrator.spec import (
     MISSING,
-    SCALAR_INPUTS,
     BudgetSpec,
-    CheckSpec,
     ContractSpec,
-    ConversationSpec,
     DefaultsSpec,
-    FeedbackSpec,
-    ForEachSpec,
-    GateSpec,
-    GateTimeoutSpec,
-    InputSpec,
     ModelSpec,
-    OnRejectSpec,
     PathKey,
     PipelineSpec,
     Places,
-    ReadSpec,
-    RepeatSpec,
     StepSpec,
-    ToolUse,
 )
 from orchestrator.yaml_nodes import Document, read_yaml
 
@@ -57,13 +49,6 @@ _TASK_KEYS: Final = frozenset({"template", "prompt", "python", "gate"})
 _NAMED: Final = frozenset({("steps",), ("inputs",), ("artifacts",), ("models",)})
 _WORD_LISTS: Final = ("needs", "stale_on", "fallback", "files")
 _REFERENCES: Final = ("template", "python", "tools", "checks", "produces", "files")
-_INPUT_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
-    "string": (str,),
-    "text": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +129,7 @@ def load_contract(
     if _is_mapping(document, reader, "a contract file"):
         _check_env(reader, document.data, ())
         name = kebab(path.stem) if path.suffix == ".py" else path.stem
-        spec = _contract(reader, document.data, (), name, steps)
+        spec = contract(reader, document.data, (), name, steps)
     return spec, reader.located(), tuple(reader.diagnostics)
 
 
@@ -196,7 +181,7 @@ class _PipelineLoader:
         self._note_producers(data.get("steps"))
         parts: dict[str, Any] = {
             "pipeline": self._pipeline_name(data),
-            "inputs": self._named(data, "inputs", "an input", self._input),
+            "inputs": self._named(data, "inputs", "an input", partial(read_input, self.reader)),
             "artifacts": self._named(data, "artifacts", "a contract", self._artifact),
             "models": self._named(data, "models", "a model alias", self._model),
             "steps": self._named(data, "steps", "a step", self._step),
@@ -262,47 +247,8 @@ class _PipelineLoader:
         keys = amounts(self.reader, keys, ("budget",))
         return self.reader.model(BudgetSpec, keys, ("budget",), "'budget'")
 
-    def _input(self, name: str, data: dict[str, Any], path: PathKey) -> InputSpec | None:
-        reader = self.reader
-        keys = reader.keys(data, path, InputSpec, "an input")
-        kind = reader.text(keys["type"], (*path, "type"), "'type'") if "type" in keys else None
-        keys = _guards(reader, keys, path)
-        if kind is None:
-            if "type" not in keys:
-                reader.report("P102", f"'type' is missing in input {name!r}", reader.key_place(*path), _input_hint())
-            keys["type"] = kind = "text"
-        elif "about" not in keys and (*path, "about") not in reader.dropped and kind not in SCALAR_INPUTS:
-            message = f"input {name!r} ({kind}) does not say what it represents: 'about' is missing"
-            reader.report("P105", message, reader.key_place(*path), 'Add about: "What the customer …".')
-        if "enum" in keys:
-            keys = self._words(keys, kind, name, path)
-        if not _fits(kind, keys.get("default", MISSING)):
-            given = shown(keys.pop("default"))
-            raw = reader.raw.get((*path, "default"))
-            hint = f'Quote it if it is text: "{raw}"' if raw is not None and kind in ("text", "string") else None
-            message = f"the default of input {name!r} is not of type {kind}: {given}"
-            reader.report("P112", message, reader.place(*path, "default"), hint)
-            reader.drop((*path, "default"))
-        return reader.model(InputSpec, keys, path, "an input")
-
-    def _words(self, keys: dict[str, Any], kind: str, name: str, path: PathKey) -> dict[str, Any]:
-        """The input's `enum`, left out where it is of no use, and reported."""
-        at = (*path, "enum")
-        words = self.reader.texts(keys["enum"], at, "'enum'")
-        if kind == "string" and words and len(set(words)) == len(words):
-            return {**keys, "enum": words}
-        if words or keys["enum"] == []:
-            self._no_words(kind, name, at)
-        return {key: value for key, value in keys.items() if key != "enum"}
-
-    def _no_words(self, kind: str, name: str, at: PathKey) -> None:
-        hint = "Write type: string." if kind != "string" else "Write words that differ: [formal, friendly]."
-        said = f"{kind} has no enum" if kind != "string" else "its enum is not a list of different words"
-        self.reader.report("P103", f"input {name!r}: {said}", self.reader.place(*at), hint)
-        self.reader.drop(at)
-
     def _artifact(self, name: str, data: dict[str, Any], path: PathKey) -> ContractSpec | None:
-        return _contract(self.reader, data, path, name, self.producers.get(name, []))
+        return contract(self.reader, data, path, name, self.producers.get(name, []))
 
     def _model(self, name: str, data: dict[str, Any], path: PathKey) -> ModelSpec | None:
         keys = self._lists(self.reader.keys(data, path, ModelSpec, "a model alias"), path)
@@ -319,23 +265,23 @@ class _PipelineLoader:
         reader = self.reader
         if "uses" in data:
             data = self._with_definition(name, data, path)
-        keys = self._lists(_guards(reader, reader.keys(data, path, StepSpec, "a step"), path), path)
+        keys = self._lists(guards(reader, reader.keys(data, path, StepSpec, "a step"), path), path)
         keys = amounts(reader, keys, path)
         keys |= self._with(name, keys.pop("with", MISSING), path)
         if "reads" in keys:
-            keys["reads"] = self._entries(keys["reads"], (*path, "reads"), self._read)
+            keys["reads"] = step_parts.entries(reader, keys["reads"], (*path, "reads"), step_parts.read)
         if "checks" in keys:
-            keys["checks"] = self._entries(keys["checks"], (*path, "checks"), self._check)
+            keys["checks"] = step_parts.entries(reader, keys["checks"], (*path, "checks"), step_parts.check)
         if "tools" in keys:
-            keys["tools"] = self._entries(keys["tools"], (*path, "tools"), self._tool)
+            keys["tools"] = step_parts.entries(reader, keys["tools"], (*path, "tools"), step_parts.tool)
         if "conversation" in keys:
-            keys["conversation"] = self._conversation(keys["conversation"], (*path, "conversation"))
+            keys["conversation"] = step_parts.conversation(reader, keys["conversation"], (*path, "conversation"))
         if "repeat" in keys:
-            keys["repeat"] = self._repeat(keys["repeat"], (*path, "repeat"))
+            keys["repeat"] = step_parts.repeat(reader, keys["repeat"], (*path, "repeat"))
         if "for_each" in keys:
-            keys |= {"for_each": self._for_each(keys.pop("for_each"), (*path, "for_each"))}
+            keys |= {"for_each": step_parts.for_each(reader, keys.pop("for_each"), (*path, "for_each"))}
         if "gate" in keys:
-            gate = self._gate(keys.pop("gate"), (*path, "gate"))
+            gate = step_parts.gate(reader, keys.pop("gate"), (*path, "gate"))
             keys.update({} if gate is None else {"gate": gate})
         return reader.model(StepSpec, keys, path, "a step")
 
@@ -350,136 +296,6 @@ class _PipelineLoader:
                 self.reader.report("P270", message, self.reader.key_place(*path, "with"), hint)
             self.reader.drop((*path, "with"))
         return {}
-
-    def _entries(self, value: object, path: PathKey, read: Callable[[Any, PathKey], Any]) -> tuple[Any, ...]:
-        entries = self.reader.sequence(value, path, f"{path[-1]!r}") or []
-        found = [(index, read(entry, (*path, index))) for index, entry in enumerate(entries)]
-        kept = [(index, spec) for index, spec in found if spec is not None]
-        self.reader.keep_entries(path, [index for index, _ in kept], len(found))
-        return tuple(spec for _, spec in kept)
-
-    def _read(self, value: Any, path: PathKey) -> ReadSpec | None:
-        reader = self.reader
-        if not isinstance(value, dict):
-            name = reader.text(value, path, "a read")
-            return ReadSpec(read=name) if name is not None else None
-        keys = _guards(reader, reader.keys(value, path, ReadSpec, "a read"), path)
-        if "fields" in keys:
-            fields = reader.texts(keys.pop("fields") or None, (*path, "fields"), "'fields'")
-            keys.update({"fields": fields} if fields else {})
-        read = reader.model(ReadSpec, keys, path, "a read") if self._names_a_read(value, keys, path) else None
-        if read is not None and not read.read and read.select is None:  # what it names is faulty, and reported
-            reader.drop(path)
-            return None
-        return read
-
-    def _names_a_read(self, value: Mapping[str, Any], keys: Mapping[str, Any], path: PathKey) -> bool:
-        """Whether an entry says what is read: by name, or by a selection, which takes whole values."""
-        reader, place = self.reader, self.reader.key_place(*path)
-        if "read" not in value and "select" not in value:
-            reader.report(
-                "P102", "'read' is missing in a read", place, "Name a step or input, or write select: tag:TAG."
-            )
-        elif "read" in keys and "select" in keys:
-            reader.report("P207", "a read has both 'read' and 'select'", place, "Make two entries of it.")
-        elif "select" in keys and "fields" in keys:
-            reader.report(
-                "P207", "a selection reads whole values, so it has no 'fields'", place, "Read by name instead."
-            )
-        else:
-            return True
-        reader.drop(path)
-        return False
-
-    def _check(self, value: Any, path: PathKey) -> CheckSpec | None:
-        reader = self.reader
-        if not isinstance(value, dict):
-            expr = reader.text(value, path, "a check")
-            return CheckSpec(expr=expr) if expr is not None else None
-        keys = _guards(reader, reader.keys(value, path, CheckSpec, "a check"), path)
-        if ("expr" in keys) == ("python" in keys):
-            hint = 'Write {expr: "total <= limit", message: "…"}, or {python: "file.py:function"}.'
-            reader.report("P103", "a check has either 'expr' or 'python'", reader.place(*path), hint)
-            reader.drop(path)
-            return None
-        return reader.model(CheckSpec, keys, path, "a check")
-
-    def _tool(self, value: Any, path: PathKey) -> ToolUse | None:
-        reader = self.reader
-        if not isinstance(value, dict):
-            ref = reader.text(value, path, "an entry of 'tools'")
-            return ToolUse(tool=ref) if ref is not None else None
-        keys = reader.keys(value, path, ToolUse, "a tool")
-        for key in ("keep", "domains", "blocked"):
-            if key in keys:
-                texts = reader.texts(keys.pop(key) or None, (*path, key), f"{key!r}")
-                keys.update({key: texts} if texts else {})
-        return reader.model(ToolUse, keys, path, "a tool")
-
-    def _repeat(self, value: Any, path: PathKey) -> RepeatSpec | None:
-        reader = self.reader
-        data = reader.mapping(value, path, "'repeat'")
-        if data is None:
-            return None
-        keys = reader.keys(data, path, RepeatSpec, "'repeat'")
-        inner = keys.get("feedback")
-        if isinstance(inner, dict):
-            keys["feedback"] = self._feedback(inner, (*path, "feedback"))
-        elif "feedback" in keys:
-            keys["feedback"] = reader.text(inner, (*path, "feedback"), "'feedback'")
-        keys = {key: given for key, given in keys.items() if key != "feedback" or given is not None}
-        return reader.model(RepeatSpec, keys, path, "'repeat'")
-
-    def _feedback(self, value: dict[str, Any], path: PathKey) -> FeedbackSpec | None:
-        keys = self.reader.keys(value, path, FeedbackSpec, "'feedback'")
-        return self.reader.model(FeedbackSpec, keys, path, "'feedback'")
-
-    def _for_each(self, value: Any, path: PathKey) -> ForEachSpec:
-        """What is faulty is dropped; without a list it stands for a fan-out all the same, so that the rest is read."""
-        reader = self.reader
-        part = reader.mapping(value, path, "'for_each'")
-        keys = reader.keys(part or {}, path, ForEachSpec, "'for_each'")
-        if "item" in keys and isinstance(keys["item"], str):
-            reader.name(keys["item"], reader.place(*path, "item"), "an item")
-        if part is not None and ("in" in keys) == ("same" in keys):
-            hint = "Write in: STEP.FIELD, the list; or same: STEP, for the entries of another step with for_each."
-            reader.report("P103", "'for_each' has either 'in' or 'same'", reader.place(*path), hint)
-            reader.drop(path)
-            keys = {key: value for key, value in keys.items() if key not in ("in", "same")}
-        return reader.model(ForEachSpec, keys, path, "'for_each'") or ForEachSpec()
-
-    def _conversation(self, value: Any, path: PathKey) -> Any:
-        reader = self.reader
-        if value == "off":
-            return "off"
-        if isinstance(value, dict):
-            keys = reader.keys(value, path, ConversationSpec, "'conversation'")
-            return reader.model(ConversationSpec, keys, path, "'conversation'") or ConversationSpec()
-        message = f"'conversation' must be off, or {{messages, tokens}}, not {shown(value)}"
-        reader.report("P103", message, reader.place(*path), "Write `conversation: off`.")
-        reader.drop(path)
-        return ConversationSpec()
-
-    def _gate(self, value: Any, path: PathKey) -> GateSpec | None:
-        reader = self.reader
-        part = reader.mapping(value, path, "'gate'")
-        if part is None:
-            return None
-        keys = _guards(reader, reader.keys(part, path, GateSpec, "a gate"), path)
-        for key in ("shows", "choices"):
-            if key in keys:
-                keys[key] = reader.texts(keys[key], (*path, key), f"{key!r}")
-        for key, model in (("on_reject", OnRejectSpec), ("timeout", GateTimeoutSpec)):
-            if key in keys:
-                inner = self._gate_part(keys.pop(key), (*path, key), model)
-                keys.update({} if inner is None else {key: inner})
-        return reader.model(GateSpec, keys, path, "a gate")
-
-    def _gate_part(self, value: Any, path: PathKey, model: type[Any]) -> Any:
-        part = self.reader.mapping(value, path, f"{path[-1]!r}")
-        if part is None:
-            return None
-        return self.reader.model(model, self.reader.keys(part, path, model, f"{path[-1]!r}"), path, f"{path[-1]!r}")
 
     # --- step definitions ---
 
@@ -547,107 +363,6 @@ class _PipelineLoader:
             hint = nearest(reference, [*self.project.shelf_names("steps"), *pipelines])
             reader.report("P107", f"there is no step definition {reference!r}", reader.place(*path, "uses"), hint)
         return False
-
-
-# --- contracts --------------------------------------------------------------------------------------------------------
-
-
-def _contract(
-    reader: SpecReader, data: dict[str, Any], path: PathKey, name: str, steps: Sequence[str]
-) -> ContractSpec | None:
-    """A contract, inline (`name` is its key) or of a file (`name` is its stem)."""
-    keys = _guards(reader, reader.keys(data, path, ContractSpec, "a contract"), path)
-    if path or "artifact" in keys:
-        _contract_name(reader, keys, path, name)
-    else:
-        reader.report("P102", "'artifact' is missing: the name of the contract", reader.place(), f"artifact: {name}")
-    keys["artifact"] = name
-    made_by = f" (made by step {', '.join(repr(step) for step in steps)})" if steps else ""
-    for key, says, hint, stand_in in (
-        ("about", "what its value represents", 'Add about: "What the value is, and for what it was made."', "-"),
-        ("not_for", "what its value must not be used for", "List the misuses, or write not_for: none.", "none"),
-    ):
-        if key in keys:
-            continue
-        if (*path, key) not in reader.dropped:
-            message = f"contract {name!r}{made_by} does not say {says}: {key!r} is missing"
-            reader.report("P104", message, reader.key_place(*path), hint)
-        keys[key] = stand_in  # the fault is reported; with it the contract can still be checked
-    _schema(reader, keys, path, name)
-    if "tags" in keys:
-        keys["tags"] = reader.texts(keys["tags"], (*path, "tags"), "'tags'")
-    return reader.model(ContractSpec, keys, path, f"contract {name!r}")
-
-
-def _schema(reader: SpecReader, keys: dict[str, Any], path: PathKey, name: str) -> None:
-    """Reports a schema that is neither a word nor a mapping, or missing; `model` then refuses the contract."""
-    schema = keys.get("schema", MISSING)
-    hint = 'Write schema: text, markdown or file, "schemas.py:Name", or an inline JSON Schema.'
-    if schema is MISSING:
-        reader.report("P102", f"'schema' is missing in contract {name!r}", reader.key_place(*path), hint)
-    elif not isinstance(schema, dict) and not (isinstance(schema, str) and schema.strip()):
-        message = f"'schema' must be text or a mapping, not {shown(keys.pop('schema'))}"
-        reader.report("P103", message, reader.place(*path, "schema"), hint)
-    else:
-        return
-    reader.drop((*path, "schema"))
-
-
-def _contract_name(reader: SpecReader, keys: Mapping[str, Any], path: PathKey, name: str) -> None:
-    declared = reader.text(keys["artifact"], (*path, "artifact"), "'artifact'") if "artifact" in keys else None
-    if declared is not None and declared != name:
-        stands = "under" if path else "in the file of"
-        message = f"the contract is called {declared!r} and stands {stands} {name!r}"
-        reader.report("P110", message, reader.place(*path, "artifact"), "Give both the same name.")
-    elif not path and declared is not None:
-        reader.name(declared, reader.place("artifact"), "a contract")
-
-
-def _guards(reader: SpecReader, keys: dict[str, Any], path: PathKey) -> dict[str, Any]:
-    """The keys that are sentences for people or models as texts that say something; faulty ones dropped."""
-    for key in ("about", "ask", "guard", "message", "ungated"):
-        if key in keys and reader.text(keys[key], (*path, key), f"{key!r}") is None:
-            del keys[key]
-    if "not_for" in keys:
-        not_for = _not_for(reader, keys.pop("not_for"), (*path, "not_for"))
-        if not_for is not None:
-            keys["not_for"] = not_for
-    return keys
-
-
-def _not_for(reader: SpecReader, value: Any, path: PathKey) -> tuple[str, ...] | str | None:
-    if value == "none":
-        return "none"
-    if isinstance(value, list) and value:
-        kept = reader.texts(value, path, "'not_for'")
-        if not kept:
-            reader.drop(path)
-        return kept or None
-    if isinstance(value, dict):
-        reader.text(value, path, "'not_for'")
-        return None
-    hint = f'Write it as a list: ["{value}"]' if isinstance(value, str) and value else "Write `not_for: none`."
-    given = "an empty list" if value == [] else shown(value)
-    reader.report(
-        "P103", f"'not_for' must be a list of texts, or the word none, not {given}", reader.place(*path), hint
-    )
-    reader.drop(path)
-    return None
-
-
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
-def _fits(kind: str, default: object) -> bool:
-    """Whether a default is of an input's simple type. Null is allowed: it means that nothing was stated."""
-    types = _INPUT_TYPES.get(kind)
-    if types is None or default is MISSING or default is None:
-        return True
-    return isinstance(default, types) and (kind == "boolean" or not isinstance(default, bool))
-
-
-def _input_hint() -> str:
-    return "One of text, string, number, integer, boolean, file, or the name of a contract."
 
 
 def _check_env(reader: SpecReader, value: object, path: PathKey) -> None:
