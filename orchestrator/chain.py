@@ -603,6 +603,7 @@ class Chain:
                 ),
                 done,
             )
+        self._event("step.note", text=f"cut off at {request.max_output_tokens} tokens: asked again with more room")
         await self._record(done)
 
     async def _judge(self, done: DoneCall, reply: Reply) -> Finished | None:
@@ -619,7 +620,7 @@ class Chain:
             return Finished(verdict, done, tuple(self.calls))
         refused = any(f.kind == "refusal" for f in verdict.faults)
         if refused and self.fallbacks:
-            await self._switch(verdict.faults[0].message, replace(done, outcome="discarded", reason="refused"))
+            await self._switch(f"it refused: {verdict.faults[0].message}", replace(done, outcome="discarded", reason="refused"))
             return None
         if refused or used >= self.policy.reasks:
             error = _rejected(verdict.faults, used, refused)

@@ -137,7 +137,8 @@ def check_body(body: Json, models: frozenset[str] | None) -> None:
         known = {"name", "description", "parameters", "strict"}
         if set(tool) != {"type", "function"} or set(function) - known or not NAME.fullmatch(str(function.get("name"))):
             raise Refused(400, "Invalid tool.", "invalid_value", "tools")
-        check_strict(function["parameters"], f"function '{function['name']}'", "tools")
+        if function.get("strict"):
+            check_strict(function["parameters"], f"function '{function['name']}'", "tools")
 
 
 def check_messages(messages: Any) -> list[Json]:

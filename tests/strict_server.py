@@ -407,7 +407,8 @@ def check_body(body: Json, models: frozenset[str] | None) -> None:
             continue
         if set(tool) - TOOL_FIELDS or tool.get("type") != "function" or not NAME.fullmatch(str(tool.get("name"))):
             raise Refused(400, "Invalid tool.", "invalid_value", "tools")
-        check_strict(tool["parameters"], f"function '{tool['name']}'", "tools")
+        if tool.get("strict") is not False:
+            check_strict(tool["parameters"], f"function '{tool['name']}'", "tools")
 
 
 def check_strict(schema: Json, what: str, param: str) -> None:

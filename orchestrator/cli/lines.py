@@ -56,11 +56,12 @@ def step_text(line: Line, width: int) -> Text:
 
     mark, style = MARKS.get(line.status, ("·", ""))
     asked = line.calls > 0
+    counted = asked and (line.status != "running" or line.input_tokens + line.output_tokens > 0)
     text = Text.assemble("  ", (mark, style), " ", f"{excerpt(line.name, NAME_WIDTH):<{width}}  ")
     columns = (
         f"{plural(line.calls, 'call') if asked else '':<9}",
-        f"{f'{tokens(line.input_tokens)}→{tokens(line.output_tokens)}' if asked else '':<13}",
-        f"{money(line.cost_usd, partial=line.cost_partial) if asked else '':<9}",
+        f"{f'{tokens(line.input_tokens)}→{tokens(line.output_tokens)}' if counted else '':<13}",
+        f"{money(line.cost_usd, partial=line.cost_partial) if counted else '':<9}",
         f"{duration(line.seconds) if line.seconds is not None else '':<7}",
     )
     text.append("".join(columns), style="dim" if line.status in ("pending", "ready", "skipped") else "")

@@ -2,8 +2,9 @@
 
 A step with many items has one line, and one for each item that failed or waits.
 
-On a terminal the foot is redrawn (rich Live); elsewhere each event worth knowing is one plain line. A reader that has
-left (a closed pipe, a terminal that is gone) silences the progress and never disturbs the run.
+On a terminal the foot is redrawn (rich Live), with the end of what each reply under way has said; elsewhere each event
+worth knowing is one plain line. A reader that has left (a closed pipe, a terminal that is gone) silences the progress
+and never disturbs the run.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.values import Event
 
 
+MOST_SAID: Final = 400  # characters of a reply under way
 MOST_ROWS: Final = 12  # of what runs now, at the foot
 TELL_EVERY: Final = 10  # items, where there is no foot
 
@@ -43,6 +45,7 @@ class _Running:
     output_tokens: int = 0
     cost: Decimal | None = None
     now: str = ""
+    said: str = ""  # the end of what the reply under way has said so far
     notes: list[str] = field(default_factory=list)
     recalled: int = 0
 
@@ -189,20 +192,27 @@ class Progress(AbstractContextManager["Progress"]):
     def _on_call_sent(self, event: Event) -> None:
         step = self._step(event)
         step.calls += 1
+        step.now = step.said = ""
+
+    def _on_call_text(self, event: Event) -> None:
+        step = self._step(event)
         step.now = ""
+        step.said = (step.said + str(event.data.get("delta", "")))[-MOST_SAID:]
 
     def _on_call_retry(self, event: Event) -> None:
         wait = float(event.data.get("wait") or 0)
         step = self._step(event)
-        step.now = f"{event.data.get('why', 'failed')}; trying again in {wait:.0f}s"
+        step.now, step.said = f"{event.data.get('why', 'failed')}; trying again in {wait:.0f}s", ""
         self._say(event, step.now)
 
     def _on_call_waiting(self, event: Event) -> None:
         step = self._step(event)
         step.now = f"{event.data.get('why', 'waits')}; about {float(event.data.get('wait') or 0):.0f}s"
+        self._say(event, step.now)
 
     def _on_call_done(self, event: Event) -> None:
         step, data = self._step(event), event.data
+        step.said = ""
         step.input_tokens += int(data.get("input_tokens") or 0)
         step.output_tokens += int(data.get("output_tokens") or 0)
         if data.get("cost_usd") is not None:
@@ -253,13 +263,13 @@ class Progress(AbstractContextManager["Progress"]):
 
     def _on_model_switched(self, event: Event) -> None:
         data = event.data
-        self._say(event, f"{data.get('was')} does not answer, {data.get('now')} is asked: {data.get('reason')}")
+        self._tell(event, f"{data.get('was')} does not answer, {data.get('now')} is asked: {data.get('reason')}")
 
     def _on_step_moved(self, event: Event) -> None:
         inputs = ", ".join(str(name) for name in event.data.get("inputs") or ())
         stands = "kept, and its readers go on" if event.data.get("stands") else "kept, but stale"
         ending = "running again" if event.data.get("redo") else stands
-        self._say(event, f"{inputs} changed meanwhile: {ending}")
+        self._tell(event, f"{inputs} changed meanwhile: {ending}")
 
     def _on_step_done(self, event: Event) -> None:
         self._finish(event, self._line(event, "succeeded"))
@@ -338,7 +348,11 @@ class Progress(AbstractContextManager["Progress"]):
     def _say(self, event: Event, text: str) -> None:
         """Something that passes: on a terminal it stands in the foot, elsewhere it is a line of its own."""
         if self.live is None:
-            show(self.out, f"    {self._key(event)}: {visible(text, one_line=True)}")
+            self._tell(event, text)
+
+    def _tell(self, event: Event, text: str) -> None:
+        """Something that is to be read later too: it scrolls by for good, on a terminal as elsewhere."""
+        show(self.out, f"    {self._key(event)}: {visible(text, one_line=True)}")
 
     # --- the foot -----------------------------------------------------------------------------------------------------
 
@@ -366,6 +380,8 @@ class Progress(AbstractContextManager["Progress"]):
             rows.append(text)
             if step.now:
                 rows.append(Text(f"      {visible(step.now, one_line=True)}", style="dim"))
+            elif step.said:
+                rows.append(Text(f"      {end_of(step.said, self.out.width - 6)}", style="dim italic"))
         if len(running) > MOST_ROWS:
             rows.append(Text(f"    … and {len(running) - MOST_ROWS} more", style="dim"))
         rows.append(Text(f"  {self._totals()}", style="dim"))
@@ -380,6 +396,18 @@ class Progress(AbstractContextManager["Progress"]):
         known = [cost for name, cost in self.worst.items() if name not in self.finished]
         most = f", at most {money(sum(known, Decimal(0)))}" if known and left else ""
         return f"{spent(self.spent, self.partial)} · {plural(left, 'step')} left{most}"
+
+
+def end_of(text: str, room: int) -> str:
+    """The end of a text as it grows, on one line of so many columns."""
+    from rich.cells import cell_len
+
+    line = visible(text, one_line=True)
+    if cell_len(line) <= room:
+        return line
+    while cell_len(line) >= max(room, 1):
+        line = line[1:]
+    return f"…{line}"
 
 
 def _why(event: Event) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.live import Live
 
 from orchestrator.cli.options import State
 from orchestrator.cli.outcome import exit_code, next_commands
@@ -68,6 +69,57 @@ def test_a_wait_before_a_retry_is_told_where_nothing_is_redrawn() -> None:
     progress, file = listening("a")
     progress(event("call.retry", "a", why="rate limited", wait=20.0))
     assert file.getvalue() == "    a: rate limited; trying again in 20s\n"
+
+
+def on_a_terminal(*names: str) -> tuple[Progress, io.StringIO]:
+    """Where the foot is redrawn: it is looked at by hand here, nothing redraws it."""
+    progress, file = listening(*names)
+    progress.out = Console(file=file, width=40, force_terminal=True, color_system=None)
+    progress.live = Live(console=progress.out, auto_refresh=False)
+    return progress, file
+
+
+def foot(progress: Progress) -> list[str]:
+    file = io.StringIO()
+    Console(file=file, width=40).print(progress._foot())
+    return [line.rstrip() for line in file.getvalue().splitlines()]
+
+
+def test_a_reply_under_way_is_read_at_the_foot_as_it_grows() -> None:
+    progress, file = on_a_terminal("a")
+    progress(event("step.started", "a", attempt=1, kind="llm", model="m"))
+    progress(event("call.sent", "a", seq=1, source="NEXT_STEP", rung="chain", estimate_tokens=10))
+    assert len(foot(progress)) == 2  # the step and the sum: nothing is said yet, and no token is counted
+    assert "→" not in foot(progress)[0]
+    for piece in ("# Rates", "\n\nThey rise by four per cent", " a year\x1b[2J"):
+        progress(event("call.text", "a", delta=piece))
+    assert foot(progress)[1] == "      …se by four per cent a year\\x1b[2J"
+    progress(event("call.retry", "a", why="the line broke", wait=1.0))
+    assert foot(progress)[1] == "      the line broke; trying again in 1s"
+    progress(event("call.text", "a", delta="Again"))
+    assert foot(progress)[1] == "      Again"
+    progress(event("call.done", "a", seq=1, input_tokens=10, output_tokens=2, cost_usd="0.01"))
+    assert len(foot(progress)) == 2
+    assert "10→2" in foot(progress)[0]
+    assert file.getvalue() == ""  # and none of it scrolls by
+
+
+def test_another_model_and_changed_inputs_are_told_for_good_on_a_terminal_too() -> None:
+    progress, file = on_a_terminal("a")
+    progress(event("model.switched", "a", was="x:one", now="y:two", reason="503"))
+    progress(event("step.moved", "a", inputs=["idea"], redo=True, stands=False))
+    assert file.getvalue().split("\n")[:-1] == [
+        "    a: x:one does not answer, y:two is ",
+        "asked: 503",
+        "    a: idea changed meanwhile: running ",
+        "again",
+    ]
+
+
+def test_a_wait_for_a_limit_is_told_where_nothing_is_redrawn() -> None:
+    progress, file = listening("a")
+    progress(event("call.waiting", "a", why='[limits."x:*"] is used up', wait=58.2))
+    assert file.getvalue() == '    a: [limits."x:*"] is used up; about 58s\n'
 
 
 def test_S27_what_a_model_wrote_reaches_progress_without_control_characters() -> None:
