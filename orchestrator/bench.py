@@ -23,6 +23,7 @@ from orchestrator.context.budget import message_number
 from orchestrator.errors import BudgetExceeded, OrchError, StoreError, UsageError
 from orchestrator.exchange.benching import ABSENT, Benched, Sample, Variant
 from orchestrator.exchange.reading import value_of
+from orchestrator.fitness import check_models
 from orchestrator.graph import Graph, StepNode
 from orchestrator.loading import Loaded
 from orchestrator.loop import HEARTBEAT_SECONDS
@@ -31,7 +32,7 @@ from orchestrator.plan import Plan, plan_step
 from orchestrator.preconditions import known_step
 from orchestrator.providers.tokens import of_bytes
 from orchestrator.spec import MISSING
-from orchestrator.step import Services, check_models, error_record, run_step
+from orchestrator.step import Services, error_record, run_step
 from orchestrator.store import Store
 from orchestrator.store.benches import MadeFrom
 from orchestrator.store.records import NewRun, NewStep

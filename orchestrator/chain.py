@@ -620,7 +620,9 @@ class Chain:
             return Finished(verdict, done, tuple(self.calls))
         refused = any(f.kind == "refusal" for f in verdict.faults)
         if refused and self.fallbacks:
-            await self._switch(f"it refused: {verdict.faults[0].message}", replace(done, outcome="discarded", reason="refused"))
+            await self._switch(
+                f"it refused: {verdict.faults[0].message}", replace(done, outcome="discarded", reason="refused")
+            )
             return None
         if refused or used >= self.policy.reasks:
             error = _rejected(verdict.faults, used, refused)

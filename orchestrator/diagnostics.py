@@ -85,6 +85,7 @@ CODES: Final[Mapping[str, str]] = {
     "P241": "A model is written provider:model.",
     "P242": "There is no provider of this name.",
     "P243": "The variable that names the model is not set; it is needed to run, not to check.",
+    "P244": "A provider cannot be used as its settings stand, or does not do what a step wants of its model.",
     "P250": "No step reads this input.",
     "P251": "Nothing reads this step's artifact, and it is no output.",
     "P252": "Nothing uses this contract.",

@@ -18,6 +18,7 @@ from orchestrator.chain import Endpoints
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.contracts.schemas import parse_json
 from orchestrator.errors import UsageError
+from orchestrator.fitness import check_models
 from orchestrator.gates import answer, answer_due, look_at
 from orchestrator.graph import Graph, downstream
 from orchestrator.ids import canonical_json
@@ -33,7 +34,7 @@ from orchestrator.run_rows import new_steps, spec_json
 from orchestrator.settings import Settings, is_on
 from orchestrator.spec import Decided
 from orchestrator.staleness import earlier_of, stale_reasons
-from orchestrator.step import Services, check_models
+from orchestrator.step import Services
 from orchestrator.store import open_store
 from orchestrator.store.records import AdoptPlan, Approval, NewRun, NewStep, RunBusy, ToolAnswer
 from orchestrator.store.scrub import Scrubber

@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.bodies.asking import AtOnce
 from orchestrator.building.choices import with_models
 from orchestrator.errors import UsageError
+from orchestrator.fitness import check_models
 from orchestrator.forked_items import Keys, item_rows, items_below, named
 from orchestrator.graph import Graph, downstream, upstream
 from orchestrator.inputs import given_inputs
@@ -16,7 +17,7 @@ from orchestrator.loop import drive
 from orchestrator.preconditions import known_step, no_bench
 from orchestrator.run_rows import new_steps, spec_json
 from orchestrator.staleness import stale_reasons
-from orchestrator.step import Services, check_models
+from orchestrator.step import Services
 from orchestrator.store.records import NewRun, NewStep
 from orchestrator.values import RunRow, StepRow
 

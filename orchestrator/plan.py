@@ -20,6 +20,7 @@ from orchestrator.context.select import not_declared
 from orchestrator.context.summaries import stand_in, to_summarise
 from orchestrator.errors import UsageError
 from orchestrator.fan_out import collector, expand
+from orchestrator.fitness import check_models
 from orchestrator.graph import Graph, ModelChoice, Read, StepNode, downstream
 from orchestrator.ids import sha256, synthetic_thread_id
 from orchestrator.inputs import check_inputs
@@ -29,7 +30,7 @@ from orchestrator.providers.prices import Prices
 from orchestrator.providers.tokens import estimate, of_bytes
 from orchestrator.spec import ConversationSpec, Sensitivity
 from orchestrator.staleness import Difference, differences, earlier_of, with_newest
-from orchestrator.step import Services, check_models, compose_off_loop, output_format
+from orchestrator.step import Services, compose_off_loop, output_format
 from orchestrator.store.earlier import Taken
 from orchestrator.values import (
     Artifact,

@@ -40,17 +40,16 @@ from orchestrator.bodies.switching import fallbacks_of
 from orchestrator.chain import Chain, ChainStopped, Finished
 from orchestrator.collecting import Collected, collect, is_collector
 from orchestrator.context import build_context, shows_draft
-from orchestrator.errors import BudgetExceeded, ConfigError, OrchError, StepFailed, StoreError
+from orchestrator.errors import BudgetExceeded, OrchError, StepFailed, StoreError
 from orchestrator.expressions import ExpressionError
 from orchestrator.facts import FactsResult, check_facts
 from orchestrator.fan_out import collector
 from orchestrator.gates import gate_step
-from orchestrator.graph import Graph, ModelChoice, StepNode
+from orchestrator.graph import Graph, StepNode
 from orchestrator.handing import AUTHOR, facts_of, guards_of, handed
 from orchestrator.merges import Edits, Outcome, bring_together
 from orchestrator.moves import count_reasks
 from orchestrator.output import run_checks, schema_faults, too_large
-from orchestrator.providers.base import Traits
 from orchestrator.reads import read_data, read_values
 from orchestrator.repeating import Visit, round_of, visited
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
@@ -111,60 +110,6 @@ async def run_step(services: Services, graph: Graph, run: RunRow, dispatch: Disp
         raise
     except OrchError as error:
         return await _failed(walk, error, None)
-
-
-def check_models(services: Services, graph: Graph, *, with_key: bool = True) -> tuple[str, ...]:
-    """Every provider the graph needs can be opened; gives the base URLs it sends to. Raises ConfigError.
-
-    `with_key=False` is for looking only: what would be sent can be shown without a key.
-    """
-    opened = services.providers.get if with_key else services.providers.offline
-    hosts: dict[str, None] = {}
-    for step in graph.steps.values():
-        if step.asks:
-            if step.model is None:
-                raise ConfigError(
-                    f"{step.name} has no model",
-                    hint="set ORCH_MODEL=provider:model, for instance ORCH_MODEL=openai:gpt-6-luna",
-                )
-            for model, own in ((one, chosen is step.model) for chosen in step.models for one in chosen.candidates):
-                traits = opened(model.provider).traits
-                if model.background and not traits.background:
-                    raise ConfigError(
-                        f"{step.name} calls its model in the background, and {traits.name} keeps no answers",
-                        hint=f"take `background` from the model alias {model.alias}, or use a provider that stores",
-                    )
-                _check_edits(step, model, traits)
-                if own:  # one that only sums up has no tools
-                    _check_hosted(step, traits)
-                hosts[traits.base_url] = None
-    return tuple(hosts)
-
-
-def _check_edits(step: StepNode, model: ModelChoice, traits: Traits) -> None:
-    lacking = model.edits.kinds - traits.edits if model.edits is not None else frozenset()
-    if lacking:
-        keys = ", ".join(f"{kind}_at" for kind in sorted(lacking))
-        raise ConfigError(
-            f"{step.name} lets its model's provider edit its thread, and {traits.name} has no such way: {keys}",
-            hint=f"take {keys} from `vendor_context` of the model alias {model.alias}, or use another provider",
-        )
-
-
-def _check_hosted(step: StepNode, traits: Traits) -> None:
-    for tool in step.hosted:
-        if tool.name not in traits.hosted:
-            known = ", ".join(sorted(traits.hosted)) or "none"
-            raise ConfigError(
-                f"{step.name} wants {tool.name}, which {traits.name} does not run; tools of its own: {known}",
-                hint=f"give {step.name} another model or a function of yours as its tool; a server that has it is told "
-                f"by hosted_tools under [providers.{traits.name}] in the project file",
-            )
-        if tool.blocked and "blocked" not in traits.hosted_can:
-            raise ConfigError(
-                f"{step.name}: {traits.name} cannot leave domains out of {tool.name}",
-                hint="name the `domains` that it may look at instead",
-            )
 
 
 async def _passed_by(walk: Walk, snapshot: Snapshot, now: Manifest) -> tuple[Dispatch, ...] | None:
@@ -680,4 +625,4 @@ def _highest(*levels: Sensitivity) -> Sensitivity:
     return max(levels, key=lambda level: SENSITIVITY_RANK[level])
 
 
-__all__ = ["Services", "check_models", "compose_off_loop", "error_record", "output_format", "run_step"]
+__all__ = ["Services", "compose_off_loop", "error_record", "output_format", "run_step"]

@@ -9,7 +9,7 @@ import click
 from orchestrator.cli.options import State, command
 from orchestrator.cli.report import diagnostic_document, print_diagnostics, print_document
 from orchestrator.cli.terminal import console, plural, show, visible
-from orchestrator.errors import Diagnostic, InvalidProject, Place, UsageError
+from orchestrator.errors import ConfigError, Diagnostic, InvalidProject, Place, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.cli.session import Desk
@@ -53,6 +53,7 @@ def check_project(desk: Desk, name: str | None) -> tuple[tuple[Graph, ...], tupl
         found.update(dict.fromkeys(diagnostics))
         if graph is not None:
             graphs.append(graph)
+    found.update(dict.fromkeys(_of_models(desk, graphs, every=name is None)))
     if name is None:
         told = {(d.code, d.place) for d in found}  # a pipeline names its steps beside a contract's fault
         found.update(dict.fromkeys(d for d in _shelf(desk) if (d.code, d.place) not in told))
@@ -62,6 +63,22 @@ def check_project(desk: Desk, name: str | None) -> tuple[tuple[Graph, ...], tupl
             f"{project.root} holds no pipeline", hint="A pipeline is a .yaml file at the root or in pipelines/."
         )
     return tuple(graphs), tuple(found)
+
+
+def _of_models(desk: Desk, graphs: list[Graph], *, every: bool) -> list[Diagnostic]:
+    """What `plan` and `run` would refuse before anything is sent: providers whose settings cannot be used (of `every`
+    one that the project declares), and what a step wants of a model that its provider does not do."""
+    from orchestrator.fitness import model_faults
+    from orchestrator.providers.registry import Providers
+
+    providers = Providers(desk.project, desk.settings)
+    faults = [fault for graph in graphs for fault in model_faults(providers, graph)]
+    for name in desk.settings.providers if every else ():
+        try:
+            providers.offline(name)
+        except ConfigError as fault:
+            faults.append((None, fault))
+    return [Diagnostic("P244", fault.message, step.place if step else None, fault.hint) for step, fault in faults]
 
 
 def _shelf(desk: Desk) -> list[Diagnostic]:

@@ -90,8 +90,8 @@ def start(desk: Desk, graph: Graph, options: RunOptions, *, ask: bool, hints: bo
     Without `ask` nobody is asked at gates either: each is approved as it stands, by `--yes`.
     """
     from orchestrator.engine import start_run
+    from orchestrator.fitness import check_models
     from orchestrator.plan import plan_new
-    from orchestrator.step import check_models
 
     async def work(services: Services, progress: Progress) -> RunRow:
         check_models(services, graph)  # a key that is missing is told before anything is asked

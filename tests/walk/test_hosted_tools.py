@@ -163,7 +163,10 @@ def test_S31_a_cap_reserves_for_every_search_that_may_be_made(tmp_path: Path, ca
 @pytest.mark.parametrize(
     ("tools", "what"),
     [
-        ("[{tool: web_fetch}]", "find wants web_fetch, which openai does not run; tools of its own: web_search"),
+        (
+            "[{tool: web_fetch}]",
+            "find wants web_fetch, which openai at 127.0.0.1:[0-9]+ does not run; tools of its own: web_search",
+        ),
         ("[{tool: web_search, blocked: [example.org]}]", "openai cannot leave domains out of web_search"),
     ],
 )
