@@ -70,9 +70,9 @@ def test_A13_what_stays_reads_as_before_and_nothing_of_the_others_is_left(tmp_pa
         for mark in found.gone:
             await store.remove_run(mark.id)
         assert {run.id for run in await store.runs()} == set(found.kept)
-        assert not [mark.id for mark in found.gone if mark.id in mentioned(tmp_path)]
-        stored = contents(tmp_path)
-        needed = {key for key in stored if key in mentioned(tmp_path)}
+        rows, stored = mentioned(tmp_path), contents(tmp_path)
+        assert not [mark.id for mark in found.gone if mark.id in rows]
+        needed = {key for key in stored if key in rows}
         await store.collect()
         assert set(contents(tmp_path)) == needed
         assert needed < set(stored)
