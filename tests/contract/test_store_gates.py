@@ -145,9 +145,6 @@ def test_S08_A17_approve_against_edit_a_thousand_times(tmp_path: Path) -> None:
     rounds, unseen = 1000, []
     codes: set[str] = set()
 
-    async def prepare(store: Store) -> list[Desk]:
-        return [await waiting(store, "a", readers=()) for _ in range(rounds)]
-
     def contend(index: int) -> None:
         async def body() -> None:
             store = opened(tmp_path)
@@ -170,19 +167,19 @@ def test_S08_A17_approve_against_edit_a_thousand_times(tmp_path: Path) -> None:
 
         asyncio.run(body())
 
-    async def all_shown(store: Store) -> list[tuple[str, Shown]]:
-        return [(desk.run.id, await desk.shown()) for desk in desks_of]
+    async def prepared(store: Store) -> tuple[str, Shown]:
+        desk = await waiting(store, "a", readers=())
+        return desk.run.id, await desk.shown()
 
-    store = opened(tmp_path)
-    desks_of: list[Desk] = []
+    async def before(store: Store) -> list[tuple[str, Shown]]:
+        together = 20  # they share transactions, or the server's processes
+        return [
+            found
+            for _ in range(rounds // together)
+            for found in await asyncio.gather(*(prepared(store) for _ in range(together)))
+        ]
 
-    async def before() -> list[tuple[str, Shown]]:
-        desks_of.extend(await prepare(store))
-        found = await all_shown(store)
-        await store.close()
-        return found
-
-    known = asyncio.run(before())
+    known = using(tmp_path, before)
     barrier = threading.Barrier(2)
     outcomes: list[list[bool]] = [[], []]
     threads = [threading.Thread(target=contend, args=(index,)) for index in (0, 1)]

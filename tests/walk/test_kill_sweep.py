@@ -1,9 +1,9 @@
 """Real processes, really killed: SIGKILL at random moments of `orch run` and `orch resume`.
 
 The stop sweep next door knows every write of the store but only one process; here nothing is simulated. A project is
-started, killed, resumed, killed again and resumed to its end; before and after each resume the database is read. Most
-moments lie between a process's first line and the end of its work, some in its first second, when there may be no run
-yet. The seed is printed with every failure.
+started and killed, resumed and killed again and again, and resumed to its end; before and after each resume the
+database is read. Most moments lie a little after one of the lines that a process prints, which one is drawn, some in
+its start, when there may be no run yet. The seed is printed with every failure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ KILLS: Final[Mapping[Kind, int]] = {"sqlite": 50, "postgres": 12}
 PLACES: Final[Mapping[Kind, int]] = {"sqlite": 6, "postgres": 4}  # at which the kills must have met a run
 DB: Final = Path(".orch") / "orch.db"
 EARLY: Final = 5  # of these, killed while the process still starts
+IN_A_ROW: Final = 4  # of one run, one after the other
 REPLY_SECONDS: Final = 0.04
+STARTING: Final = 0.2  # seconds, about what a process needs to its first line
 ROOT: Final = Path(__file__).parents[2]
 RUN: Final = ("run", "ten-steps", "--set", f"idea={IDEA}", "--session", "walk", "--yes")
 VENDOR_ID: Final = re.compile(r"\b(call|fc|rs|msg|resp)_[0-9a-f]{8,}")
@@ -53,10 +55,10 @@ def finish(process: Process) -> tuple[int, str]:
     return process.returncode, output
 
 
-def kill_after(process: Process, seconds: float, *, from_first_line: bool = True) -> bool:
-    """SIGKILL so long after the process says that the run has begun (or after its own start); False: it had ended."""
+def kill_after(process: Process, lines: int, seconds: float) -> bool:
+    """SIGKILL when the process has said so many lines and then so long; False: it had ended."""
     assert process.stdout is not None
-    if from_first_line:
+    for _ in range(lines):
         process.stdout.readline()
     time.sleep(seconds)
     process.kill()
@@ -83,11 +85,10 @@ def read(folder: Path) -> Seen | None:
 
 @dataclass(frozen=True)
 class Model:
-    """A project whose first run was left alone: each sweep works on copies of it. `seconds` is how long it took."""
+    """A project whose first run was left alone: each sweep works on copies of it."""
 
     folder: Path
     seen: Seen
-    seconds: float
 
 
 @pytest.fixture
@@ -95,15 +96,9 @@ def model(tmp_path_factory: pytest.TempPathFactory, database: Kind) -> Model:
     folder = tmp_path_factory.mktemp("model")
     slow_tools = WORK.replace("PAUSE = 0", f"PAUSE = {REPLY_SECONDS}")
     house = House(folder, PIPELINE, SCRIPT, files={"work.py": slow_tools, **delayed(REPLY_SECONDS)})
-    process = start(house.folder, *RUN)
-    assert process.stdout is not None
-    process.stdout.readline()
-    begun = time.monotonic()
-    lines = iter(process.stdout.readline, "")
-    assert any("summary" in line for line in lines)  # the last step's line: what follows is farewell
-    seconds = time.monotonic() - begun
-    assert finish(process)[0] == 0
-    return Model(folder, asyncio.run(house_in(folder).look()), seconds)
+    code, output = finish(start(house.folder, *RUN))
+    assert code == 0, output
+    return Model(folder, asyncio.run(house_in(folder).look()))
 
 
 # --- one project ------------------------------------------------------------------------------------------------------
@@ -121,7 +116,8 @@ class Project:
     finished: list[int] = field(default_factory=list)  # how many steps had ended at each kill
 
     def walk(self, *, early: bool) -> None:
-        """Start it and kill it, resume it and kill it again, resume it to its end; check each process and the whole."""
+        """Start it and kill it, resume it and kill it again, and again, resume it to its end; check each process and
+        the whole."""
         shutil.copytree(self.model.folder, self.folder)
         if databases.server is not None:
             databases.copy(self.model.folder / DB, self.folder / DB)
@@ -129,22 +125,29 @@ class Project:
         before = self._killed(*RUN, early=early)
         while before is None:  # killed before there was a run
             before = self._killed(*RUN)
-        after = self._killed("resume", "last", left=1 - _ended(before) / len(CALLS))
-        before = self._checked(before, after)
+        for _ in range(IN_A_ROW - 1):
+            before = self._checked(before, self._killed(*self._resume(before), left=len(CALLS) - _ended(before)))
         while True:
-            answers = [f"--tool={call}=retry" for call in _in_doubt(before)]
-            self.retries += len(answers)
-            code, output = finish(start(self.folder, "resume", "last", *answers))
+            code, output = finish(start(self.folder, *self._resume(before)))
             before = self._checked(before, read(self.folder))
             if code != 4:
                 break
         assert code == 0, output
         self._check_end(before)
 
-    def _killed(self, *command: str, early: bool = False, left: float = 1.0) -> Seen | None:
-        """Start a process and kill it at a random moment of the work that is left, or of its first second."""
-        process, seconds = start(self.folder, *command), 1.0 if early else self.model.seconds * left
-        killed = kill_after(process, self.dice.uniform(0, seconds), from_first_line=not early)
+    def _resume(self, before: Seen) -> list[str]:
+        answers = [f"--tool={call}=retry" for call in _in_doubt(before)]
+        self.retries += len(answers)
+        return ["resume", "last", *answers]
+
+    def _killed(self, *command: str, early: bool = False, left: int = len(CALLS)) -> Seen | None:
+        """Start a process and kill it near the end of one of the steps that are left, or in its start."""
+        process = start(self.folder, *command)
+        if early:
+            killed = kill_after(process, 0, self.dice.uniform(0, STARTING))
+        else:
+            lines = 1 + self.dice.randrange(max(left, 1))  # the first one is about the run
+            killed = kill_after(process, lines, self.dice.uniform(0, 2 * REPLY_SECONDS))
         seen = read(self.folder)
         if killed:
             self.kills += 1
