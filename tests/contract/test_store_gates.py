@@ -17,6 +17,7 @@ from orchestrator.ids import digest, sha256
 from orchestrator.store import Store
 from orchestrator.store.records import Answer, NewStep, Redo, Shown
 from orchestrator.values import Dispatch, ErrorRecord, Manifest, ManifestEntry, NewArtifact, ReadRecord, RunRow
+from tests.database_kit import Kind
 from tests.store_kit import artifact, claim, finish, new_run, opened, reads_of, using
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -139,10 +140,11 @@ def test_an_expired_approval_holds_back_what_was_ready(tmp_path: Path) -> None:
     using(tmp_path, body)
 
 
-def test_S08_A17_approve_against_edit_a_thousand_times(tmp_path: Path) -> None:
+def test_S08_A17_approve_against_edit_a_thousand_times(tmp_path: Path, database: Kind) -> None:
     """S08: two processes' worth of stores, a barrier, and every time one of two truths: the approval is of the bytes
-    that were shown and stands, or the edit came first and nothing was approved."""
-    rounds, unseen = 1000, []
+    that were shown and stands, or the edit came first and nothing was approved. A thousand times on SQLite, where
+    getting ready is cheap; what a server may do in another order shows in fewer."""
+    rounds, unseen = {"sqlite": 1000, "postgres": 240}[database], []
     codes: set[str] = set()
 
     def contend(index: int) -> None:
