@@ -7,6 +7,7 @@ A test that uses `database` runs once for each kind; one that knows only SQLite,
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,3 +81,23 @@ def database(request: pytest.FixtureRequest) -> Iterator[Kind]:
     server = request.getfixturevalue("postgres") if kind == "postgres" else None
     with databases.on(server):
         yield kind
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long ones first, in each worker's share: whoever has none left takes short ones from another's end.
+
+    Shares are halves, thirds, … of the list. A file's tests stay together, for what they make once.
+    """
+    shares = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    long = [item for item in items if item.get_closest_marker("slow")]
+    short = [item for item in items if not item.get_closest_marker("slow")]
+    dealt: list[list[pytest.Item]] = [[] for _ in range(shares)]
+    for turn, (_, group) in enumerate(itertools.groupby(long, lambda item: item.path)):
+        dealt[turn % shares].extend(group)
+    size = len(items) / shares
+    for share, end in zip(dealt, range(shares), strict=True):
+        until = round(size * (end + 1)) - round(size * end) - len(share)
+        share.extend(short[:until])
+        del short[:until]
+    items[:] = [item for share in dealt for item in share] + short

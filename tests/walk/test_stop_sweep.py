@@ -135,9 +135,14 @@ def check_end(base: Baseline, house: House, seen: Seen) -> None:
 
 
 def sweep(base: Baseline, *, twice: bool) -> Counter[str]:
-    """Stop at every moment; with `twice`, once more while resuming. Gives the moments by name."""
+    """Stop at every moment; with `twice`, once more while resuming. Gives the moments by name.
+
+    On a server what is there before a write begins is what was there after the one before: one of the two will do.
+    """
     dice = random.Random(SEED)
     for stop, moment in enumerate(base.moments, start=1):
+        if databases.server is not None and moment.endswith(":begin"):
+            continue
         house = base.fresh()
         again = dice.randint(1, len(base.moments)) if twice else None
         try:
