@@ -15,6 +15,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -117,10 +118,12 @@ class Server:
             time.sleep(0.05)
         return None
 
-    def restart(self) -> None:
-        """As an operator does it: connections are ended, what was committed stays."""
+    def restart(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """As an operator does it: connections are ended, what was committed stays. It comes again when all that happens
+        meanwhile has happened."""
         self._process.send_signal(2)
         self._process.wait(60)
+        meanwhile()
         process = self._spawner.submit(self._start, self.port).result()
         assert process is not None, self.log.read_text()[-2000:]
         self._process = process

@@ -247,9 +247,18 @@ def test_a_server_that_restarts_is_waited_for(tmp_path: Path, postgres: Server) 
     async def body(store: Store) -> None:
         worker, run, ready = await started(store, "a")
         await store.claim(claim(ready["a"], worker))
-        restarting = asyncio.ensure_future(asyncio.to_thread(postgres.restart))
-        await asyncio.sleep(0.02)
-        result = await store.commit(Commit(ready["a"], artifact()))
+        gone, begun = threading.Event(), threading.Event()
+
+        def meanwhile() -> None:
+            gone.set()
+            begun.wait(60)
+
+        restarting = asyncio.ensure_future(asyncio.to_thread(postgres.restart, meanwhile))
+        await asyncio.to_thread(gone.wait, 60)
+        committing = asyncio.ensure_future(store.commit(Commit(ready["a"], artifact())))
+        await asyncio.sleep(0)  # whenever it comes to the server: all that was open is closed
+        begun.set()
+        result = await committing
         assert result.outcome == "committed"
         assert len(await store.versions(run.id, "a")) == 1
         await restarting

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -187,6 +188,17 @@ def test_S30_a_failed_migration_leaves_the_server_as_it_was(postgres: Server, em
     assert postgres.admin(empty, "SELECT name FROM session") == [("session-1",)]
 
 
+def _until_one_waits(postgres: Server, database: str) -> None:
+    """Until somebody asks this database for a lock that another one has."""
+    waiting = (
+        "SELECT COUNT(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = %s"
+    )
+    deadline = time.monotonic() + 60
+    while postgres.admin("postgres", waiting, [database]) == [(0,)]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_S30_a_migration_waits_for_writers_and_they_for_it(
     postgres: Server, empty: str, older: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +223,7 @@ def test_S30_a_migration_waits_for_writers_and_they_for_it(
         writing = asyncio.ensure_future(store._writer.write("slow", work))
         await asyncio.to_thread(inside.wait, 20)
         migrating = asyncio.ensure_future(asyncio.to_thread(migrated))
-        await asyncio.sleep(0.3)
+        await asyncio.to_thread(_until_one_waits, postgres, empty)
         assert seen == []
         go_on.set()
         assert await writing == "written"

@@ -140,6 +140,7 @@ def test_an_expired_approval_holds_back_what_was_ready(tmp_path: Path) -> None:
     using(tmp_path, body)
 
 
+@pytest.mark.slow
 def test_S08_A17_approve_against_edit_a_thousand_times(tmp_path: Path, database: Kind) -> None:
     """S08: two processes' worth of stores, a barrier, and every time one of two truths: the approval is of the bytes
     that were shown and stands, or the edit came first and nothing was approved. A thousand times on SQLite, where

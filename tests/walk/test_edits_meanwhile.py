@@ -57,6 +57,7 @@ def writes_of(tmp_path: Path) -> list[str]:
     return counter.writes
 
 
+@pytest.mark.slow
 def test_S06_the_brief_is_edited_at_every_store_call(tmp_path: Path) -> None:
     """S06: a step that runs is redone once, with the new value; one that has ended is kept; readers see one truth."""
     writes = writes_of(tmp_path)
@@ -77,6 +78,7 @@ def test_S06_the_brief_is_edited_at_every_store_call(tmp_path: Path) -> None:
     assert redone == {"a", "d"}
 
 
+@pytest.mark.slow
 def test_S06_an_artifact_is_edited_at_every_store_call(tmp_path: Path) -> None:
     """S06 for the value of a step, from the moment it exists: b and d read it, c does not."""
     writes = writes_of(tmp_path)

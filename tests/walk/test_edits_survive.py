@@ -363,6 +363,7 @@ def again(made: House, observer: Callable[[str], None] | None = None) -> Seen:
     return asyncio.run(made.resume(observer=observer))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edited_before", [False, True])
 def test_S07_an_edit_at_every_store_call_is_never_lost(tmp_path: Path, edited_before: bool) -> None:
     """S07: ana edits while the step is made again, after each write of it: her figure stands, the model's note comes
@@ -427,6 +428,7 @@ def test_S07_a_pin_set_while_the_two_are_brought_together_holds(
     assert (seen.status, seen.value("costs")) == ("succeeded", first(weekly_usd=1097))
 
 
+@pytest.mark.slow
 def test_S07_stopped_at_every_write_of_a_merge_nothing_is_lost(tmp_path: Path) -> None:
     """Whenever the process ends, a resume comes to the same value."""
     draft = first(notes="new")

@@ -86,6 +86,7 @@ def test_a_body_asks_at_once_and_everything_is_on_record(tmp_path: Path) -> None
     assert (seen.steps["survey"].calls, seen.steps["survey"].kind) == (QUESTIONS, "python")
 
 
+@pytest.mark.slow
 def test_S11_gather_and_kill_in_a_hundred_orders(tmp_path: Path) -> None:
     """S11: whatever the order of replies and wherever the process ends, what is on record is not asked again."""
     base = survey_house(tmp_path, Vendor())
