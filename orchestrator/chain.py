@@ -58,13 +58,14 @@ from orchestrator.moves import (
     was_compacted,
 )
 from orchestrator.providers.base import Provider, StreamEvent, may_be_billed
+from orchestrator.providers.endpoints import Endpoints
 from orchestrator.providers.foreign import since_compaction
 from orchestrator.providers.kept import Kept
-from orchestrator.providers.limits import Admission, Limits
+from orchestrator.providers.limits import Admission
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.retry import respond
 from orchestrator.providers.tokens import estimate
-from orchestrator.providers.window import Calibration, over_window
+from orchestrator.providers.window import over_window
 from orchestrator.spec import Effort
 from orchestrator.stopwatch import ran_out, untold
 from orchestrator.store.records import ToolRow
@@ -169,34 +170,6 @@ class Recorder(ToolRecorder, Protocol):
     async def cut(self, call_id: str, cut: Cut) -> None: ...
     async def told(self, event: Event) -> None: ...
     async def done(self, call: DoneCall, events: Sequence[Event]) -> None: ...
-
-
-class Endpoints:
-    """What this process has learned about servers: does (base_url, model) really chain, or must we replay? And when
-    may the next request go there?"""
-
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
-        self.calibration = Calibration()
-        self._known: dict[tuple[str, str], Literal["server", "replay"]] = {}
-        self._lost: set[tuple[str, str]] = set()
-
-    def mode(self, provider: Provider, model: str) -> Literal["server", "replay", "auto"]:
-        traits = provider.traits
-        if not traits.stores or traits.chaining == "replay":
-            return "replay"
-        return self._known.get((traits.base_url, model), traits.chaining)
-
-    def learn(self, provider: Provider, model: str, mode: Literal["server", "replay"]) -> None:
-        self._known[(provider.traits.base_url, model)] = mode
-
-    def lost(self, provider: Provider, model: str) -> None:
-        """An id was not known there. Once, it expired; twice, where no id was ever known, nothing is kept there."""
-        key = (provider.traits.base_url, model)
-        if self.mode(provider, model) == "auto":
-            if key in self._lost:
-                self.learn(provider, model, "replay")
-            self._lost.add(key)
 
 
 @dataclass

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from orchestrator import edits
 from orchestrator.bodies.asking import AtOnce
 from orchestrator.building.choices import with_models
-from orchestrator.chain import Endpoints
 from orchestrator.clock import Clock, SystemClock
 from orchestrator.contracts.schemas import parse_json
 from orchestrator.errors import UsageError
@@ -27,6 +26,7 @@ from orchestrator.loop import drive
 from orchestrator.mcp_client import McpServers
 from orchestrator.preconditions import check_same_steps, known_step, no_bench
 from orchestrator.project import Project
+from orchestrator.providers.endpoints import Endpoints
 from orchestrator.providers.ground import common_ground
 from orchestrator.providers.limits import Limits
 from orchestrator.providers.registry import Providers

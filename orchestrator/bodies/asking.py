@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
-from orchestrator.chain import Chain, ChainStopped, Endpoints, Policy, Verdict
+from orchestrator.chain import Chain, ChainStopped, Policy, Verdict
 from orchestrator.clock import Clock
 from orchestrator.errors import StepFailed, StoreError
 from orchestrator.facts import Dropped, check_facts
@@ -25,6 +25,7 @@ from orchestrator.moves import count_reasks
 from orchestrator.output import feedback, judge, run_checks, schema_faults
 from orchestrator.project import Project
 from orchestrator.providers.base import Provider
+from orchestrator.providers.endpoints import Endpoints
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.registry import Providers
 from orchestrator.python.functions import converted

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-    from orchestrator.plan import PlannedStep
+    from orchestrator.plan_costs import PlannedStep
     from orchestrator.values import Event
 
 

@@ -14,7 +14,7 @@ from orchestrator.cli.terminal import console, show, visible, without_secrets
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.plan import Rendered
+    from orchestrator.rendering import Rendered
 
 SCHEMA = "orch.render/1"
 
@@ -45,7 +45,7 @@ def render(state: State, target: str, file: str | None, assignments: tuple[str, 
 
 def _of_run(state: State, owner: str, step: str, item: str | None) -> Rendered:
     from orchestrator.cli.session import drive, find_run, open_desk, services
-    from orchestrator.plan import render_step
+    from orchestrator.rendering import render_step
 
     desk = open_desk(state)
     run = find_run(desk, run_ref(owner))
@@ -63,7 +63,7 @@ def _of_pipeline(
 ) -> Rendered:
     from orchestrator.cli.inputs import read_inputs
     from orchestrator.cli.session import drive, open_desk, services
-    from orchestrator.plan import render_step
+    from orchestrator.rendering import render_step
 
     desk = open_desk(state)
     graph = desk.graph(name, require_model=True)

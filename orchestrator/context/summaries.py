@@ -72,7 +72,7 @@ def summed_up(entry: Chosen, summary: str) -> tuple[Chosen, LeftOut]:
 
 def stand_in(entry: Chosen) -> str:
     """What is shown in a summary's place before there is one."""
-    return f"[a summary of at most {room(entry):,} tokens, made when the step runs]"
+    return f"[a summary of at most {room(entry):,} tokens stands here when the step runs]"
 
 
 def _note(content: str) -> str:

@@ -11,8 +11,9 @@ import pytest
 
 from orchestrator.cli.outcome import exit_code
 from orchestrator.frame import parse
-from orchestrator.plan import plan_new, plan_run, render_step
+from orchestrator.plan import plan_new, plan_run
 from orchestrator.providers.scripted import ScriptedProvider
+from orchestrator.rendering import render_step
 from orchestrator.values import Request
 from tests.walk.harness import House, Seen
 

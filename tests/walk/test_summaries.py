@@ -13,10 +13,11 @@ import pytest
 
 from orchestrator.errors import StoreError
 from orchestrator.ids import is_synthetic
-from orchestrator.plan import plan_run, render_step
+from orchestrator.plan import plan_run
 from orchestrator.providers.script import ReplyLike
 from orchestrator.providers.scripted import ScriptedProvider
 from orchestrator.providers.tokens import estimate
+from orchestrator.rendering import render_step
 from orchestrator.values import Item, Request
 from tests.database_kit import Kind
 from tests.walk.harness import House, Seen, StopAfter, Stopper
