@@ -7,7 +7,8 @@ that was interrupted is entered here again, with the journal its former owner le
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from orchestrator.bodies.asking import (
     restart,
     sources,
     take_snapshot,
+    weight,
 )
 from orchestrator.bodies.body import Body, calls_of
 from orchestrator.bodies.following import Opening, opening, taken_up
@@ -73,7 +75,7 @@ from orchestrator.values import (
     Snapshot,
     Usage,
 )
-from orchestrator.workers import run_blocking
+from orchestrator.workers import aside, run_blocking
 
 
 async def run_step(services: Services, graph: Graph, run: RunRow, dispatch: Dispatch) -> tuple[Dispatch, ...]:
@@ -221,7 +223,7 @@ async def _model_step(walk: Walk) -> tuple[Dispatch, ...]:
         provider=provider,
         thread=thread,
         policy=replace(policy_of(walk), visit=round_of(snapshot.redo) + 1),
-        check=checker(walk, context, snapshot),
+        check=await checker(walk, context, snapshot),
         recorder=recorder,
         source=begins.source,
         before=begins.before,
@@ -279,7 +281,7 @@ async def _commit_model(
         author=f"{asked.provider}:{asked.model}",
         origin="model",
         sensitivity=_highest(context.sensitivity, walk.step.contract.sensitivity),
-        field_hashes=walk.step.contract.field_hashes(verdict.body),
+        field_hashes=await aside(len(verdict.body), walk.step.contract.field_hashes, verdict.body),
         facts=verdict.facts,
     )
     # What the thread ended with is kept beside its last reply: a follow-up asks whether that is still what stands.
@@ -301,20 +303,23 @@ async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
             return passed
         await begin(walk, claim_of(walk, snapshot, now))
     walk.emit("step.started", attempt=walk.dispatch.number, kind="python", model=None)
-    hand = walk.step.hand
-    reads = read_values(walk.step, snapshot) if hand is None else {}
-    value = handed(walk.step, hand, snapshot) if hand else await _call_function(walk.step, arguments(walk.step, reads))
-    data, body = _checked(walk.step, value)
+    hand, read = walk.step.hand, weight(snapshot)
+    reads: Mapping[str, Any] = {}
+    if hand is not None:
+        made = await aside(read, lambda: _checked(walk.step, handed(walk.step, hand, snapshot)))
+    else:
+        reads, values = await aside(read, _reads, walk.step, snapshot)
+        made = await _call_function(walk.step, values)
     if walk.step.checks:
-        await _check_value(walk.step, walk.step.contract.load(body), reads)
+        await _check_value(walk.step, walk.step.contract.load(made.body), reads)
     sensitivities = [version.sensitivity for version in snapshot.versions.values()]
     artifact = NewArtifact(
         contract=walk.step.contract.name,
-        body=body,
+        body=made.body,
         author=_author(walk.step),
         origin="function",
         sensitivity=_highest(*sensitivities, walk.step.contract.sensitivity),
-        field_hashes=walk.step.contract.hashes(data),
+        field_hashes=made.field_hashes,
         facts=facts_of(walk.step, snapshot) if hand else {},
         guards=guards_of(walk.step, snapshot) if hand else (),
     )
@@ -347,12 +352,44 @@ def _author(step: StepNode) -> str:
     return f"{name} in {file}" if file else name
 
 
-async def _call_function(step: StepNode, reads: Mapping[str, Any]) -> Any:
+def _reads(step: StepNode, snapshot: Snapshot) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The reads as values, and what the step's function is given of them."""
+    reads = read_values(step, snapshot)
+    return reads, arguments(step, reads)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a function returned, as it is stored."""
+
+    body: bytes
+    field_hashes: Mapping[str, str]
+
+
+async def _call_function(step: StepNode, values: Mapping[str, Any]) -> _Made:
+    """What the step's function returns. That is checked beside the event loop, as a blocking function itself is run: it
+    may be large."""
+    assert step.function is not None
+    call = step.function.call
+    if inspect.iscoroutinefunction(call):
+        with _blamed(step):
+            value = await call(**values)
+        return await run_blocking(_checked, step, value)
+
+    def work() -> _Made:
+        with _blamed(step):
+            value = call(**values)
+        return _checked(step, value)
+
+    return await run_blocking(work)
+
+
+@contextmanager
+def _blamed(step: StepNode) -> Iterator[None]:
+    """What the step's own function raises fails the step."""
     assert step.function is not None
     try:
-        if inspect.iscoroutinefunction(step.function.call):
-            return await step.function.call(**reads)
-        return await run_blocking(step.function.call, **reads)
+        yield
     except OrchError:
         raise
     except (Exception, SystemExit) as error:
@@ -363,8 +400,8 @@ async def _call_function(step: StepNode, reads: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def _checked(step: StepNode, value: Any) -> tuple[Any, bytes]:
-    """What a function returned, as data and as it is stored. Raises StepFailed where that breaks the contract."""
+def _checked(step: StepNode, value: Any) -> _Made:
+    """What a function returned, as it is stored. Raises StepFailed where that breaks the contract."""
     maker = step.function.ref if step.function is not None else step.name
     try:
         data = step.contract.normalise(value)
@@ -387,7 +424,7 @@ def _checked(step: StepNode, value: Any) -> tuple[Any, bytes]:
             hint=f"return less, or raise max_tokens of the contract {step.contract.name}",
             code="too_large",
         )
-    return data, body
+    return _Made(body, step.contract.hashes(data))
 
 
 # --- a step whose Python body asks a model ----------------------------------------------------------------------------
@@ -412,18 +449,18 @@ async def _body_step(walk: Walk) -> tuple[Dispatch, ...]:
     await begun()
     summed = await with_summaries(walk, snapshot, begun, journal)
     snapshot = summed.snapshot
-    body = Body(walk, snapshot, now, journal, await _failed_before(walk, now))
-    value = await body.call()
-    facts = await _checked_facts(walk, snapshot, _checked(step, value)[1])
+    _, values = await aside(weight(snapshot), _reads, step, snapshot)
+    body = Body(walk, snapshot, now, values, journal, await _failed_before(walk, now))
+    made = await run_blocking(_checked, step, await body.call())
+    facts, made = await _checked_facts(walk, snapshot, made)
     sensitivities = [*body.sensitivities, *(version.sensitivity for version in snapshot.versions.values())]
-    stored = step.contract.dump(facts.value)
     artifact = NewArtifact(
         contract=step.contract.name,
-        body=stored,
+        body=made.body,
         author=_author(step),
         origin="function",
         sensitivity=_highest(*sensitivities, step.contract.sensitivity),
-        field_hashes=step.contract.field_hashes(stored),
+        field_hashes=made.field_hashes,
         facts=dict(facts.facts),
     )
     calls = [*summed.calls, *calls_of(body.threads)]
@@ -456,15 +493,24 @@ async def _done_before(walk: Walk, now: Manifest, own: Iterable[ToolRow]) -> Don
     return DoneBefore([journal.tools for journal in await _failed_before(walk, now)], own)
 
 
-async def _checked_facts(walk: Walk, snapshot: Snapshot, body: bytes) -> FactsResult:
-    """The returned value under the rules that an answer is under: the customer's words first, then the checks."""
-    step = walk.step
-    value = step.contract.load(body)
-    # Nothing is sent here, so nothing can be refused: the statements are all that is wanted of the context.
-    context = build_context(walk.graph, step, snapshot, may_see="secret", provider_name="", window=None)
-    facts = check_facts(step.contract, value, context.statements, sources(step, snapshot))
+async def _checked_facts(walk: Walk, snapshot: Snapshot, made: _Made) -> tuple[FactsResult, _Made]:
+    """The returned value under the rules that an answer is under: the customer's words first, then the checks; and as
+    it is stored after that."""
+    step, size = walk.step, len(made.body) + weight(snapshot)
+    facts, stored = await aside(size, _found_said, walk, snapshot, made.body)
     for drop in facts.dropped:
         walk.emit("step.note", text=dropped_note(drop))
+    reads, _ = await aside(weight(snapshot), _reads, step, snapshot)
+    await _check_value(step, facts.value, reads)
+    return facts, stored
+
+
+def _found_said(walk: Walk, snapshot: Snapshot, body: bytes) -> tuple[FactsResult, _Made]:
+    step = walk.step
+    # Nothing is sent here, so nothing can be refused: the statements are all that is wanted of the context.
+    context = build_context(walk.graph, step, snapshot, may_see="secret", provider_name="", window=None)
+    value = step.contract.load(body)
+    facts = check_facts(step.contract, value, context.statements, sources(step, snapshot))
     wrong = schema_faults(step.contract, facts.value)
     if wrong:
         raise StepFailed(
@@ -472,8 +518,8 @@ async def _checked_facts(walk: Walk, snapshot: Snapshot, body: bytes) -> FactsRe
             hint="let the field be null, or read an input that says it",
             code="invalid_output",
         )
-    await _check_value(step, facts.value, read_values(step, snapshot))
-    return facts
+    stored = step.contract.dump(facts.value)
+    return facts, _Made(stored, step.contract.field_hashes(stored))
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------

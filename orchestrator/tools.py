@@ -270,8 +270,7 @@ async def call_tool(tool: Tool, arguments: str, *, timeout: float = DEFAULT_TIME
         return ToolOutcome(str(fault), True, {"tool": name, "error": "arguments", "message": str(fault)})
     try:
         async with asyncio.timeout(timeout) as limit:
-            result = await _run(tool.call, values)
-            told = tell(result, tool.shape, name)
+            told = await _run(tool.call, values, lambda result: tell(result, tool.shape, name))
         return ToolOutcome(told.text, False, {"tool": name, **_left_out(told)}, told.whole)
     except ToolError as error:
         message = whole_characters(str(error)) or f"{name} cannot answer this call."
@@ -346,11 +345,19 @@ def _sentences(faults: tuple[SchemaFault, ...]) -> str:
     )
 
 
-async def _run(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-    if inspect.iscoroutinefunction(function):
-        return await function(**values)
-    result = await run_blocking(function, **values)
-    return await result if inspect.isawaitable(result) else result
+async def _run(function: Callable[..., Any], values: Mapping[str, Any], told: Callable[[Any], Told]) -> Told:
+    """What the function gives, as it is told. Both beside the event loop: a result may be large."""
+    if not inspect.iscoroutinefunction(function):
+
+        def work() -> Any:
+            result = function(**values)
+            return result if inspect.isawaitable(result) else told(result)
+
+        done = await run_blocking(work)
+        if isinstance(done, Told):
+            return done
+        return await run_blocking(told, await done)
+    return await run_blocking(told, await function(**values))
 
 
 def _raised(name: str, error: BaseException) -> ToolOutcome:

@@ -55,7 +55,7 @@ from orchestrator.values import (
     ToolCall,
     ToolOutput,
 )
-from orchestrator.workers import run_stoppable
+from orchestrator.workers import aside, run_stoppable
 
 T = TypeVar("T")
 RENDER_SECONDS: Final = 10.0
@@ -397,30 +397,40 @@ async def _written(chain: Chain, recorder: StoreRecorder, done: DoneCall) -> Non
 Checker = Callable[[Reply, Sequence[CallRow]], Awaitable[Verdict]]
 
 
-def checker(walk: Walk, context: Context, snapshot: Snapshot) -> Checker:
-    """What makes a reply acceptable, in this order: form and schema, the customer's facts, the step's own checks."""
-    contract, step = walk.step.contract, walk.step
-    reads = read_values(step, snapshot)
+async def checker(walk: Walk, context: Context, snapshot: Snapshot) -> Checker:
+    """What makes a reply acceptable, in this order: form and schema, the customer's facts, the step's own checks.
+
+    Raises StepFailed for a read that its contract does not allow any more.
+    """
+    contract, step, read = walk.step.contract, walk.step, weight(snapshot)
+    reads = await aside(read, read_values, step, snapshot)
 
     async def check(reply: Reply, calls: Sequence[CallRow]) -> Verdict:
-        judged = judge(reply, contract)
-        if judged.faults:
-            return Verdict(faults=judged.faults, feedback=feedback(judged.faults, contract.form))
-        facts = check_facts(contract, judged.value, context.statements, sources(step, snapshot))
         # One re-ask asserts it; after that, or with none left, the value is good without it: it is null already.
         asserted = count_reasks(calls) >= step.reasks or any(
             c.done and "customer_fact:" in c.done.reason for c in calls
         )
-        faults = () if asserted else facts.faults
-        faults = (*faults, *schema_faults(contract, facts.value)) or await run_checks(
-            step.checks, facts.value, reads, contract=contract
-        )
+        looked = await aside(len(reply.text) + read, _looked_at, step, context, snapshot, reply, asserted)
+        faults = looked.faults or await run_checks(step.checks, looked.value, reads, contract=contract)
         if faults:
             return Verdict(faults=faults, feedback=feedback(faults, contract.form))
-        notes = tuple(dropped_note(d) for d in facts.dropped)
-        return Verdict(facts.value, contract.dump(facts.value), dict(facts.facts), notes=notes)
+        return looked
 
     return check
+
+
+def _looked_at(step: StepNode, context: Context, snapshot: Snapshot, reply: Reply, asserted: bool) -> Verdict:
+    """A reply under the contract and the customer's words, which is all that is computed of it; with its faults."""
+    contract = step.contract
+    judged = judge(reply, contract)
+    if judged.faults:
+        return Verdict(faults=judged.faults)
+    facts = check_facts(contract, judged.value, context.statements, sources(step, snapshot))
+    faults = (*(() if asserted else facts.faults), *schema_faults(contract, facts.value))
+    if faults:
+        return Verdict(faults=faults)
+    body, notes = contract.dump(facts.value), tuple(dropped_note(d) for d in facts.dropped)
+    return Verdict(facts.value, body, dict(facts.facts), notes=notes)
 
 
 def dropped_note(drop: Dropped) -> str:

@@ -26,7 +26,6 @@ from orchestrator.bodies.asking import (
     StoreRecorder,
     Walk,
     answered,
-    arguments,
     checker,
     compose_off_loop,
     off_loop,
@@ -48,7 +47,6 @@ from orchestrator.ids import canonical_json, sha256, synthetic_thread_id, variab
 from orchestrator.moves import prompt_item, transcript
 from orchestrator.project import OutsideProject
 from orchestrator.python.declarations import mark_of
-from orchestrator.reads import read_values
 from orchestrator.repeating import feedback
 from orchestrator.spec import Sensitivity
 from orchestrator.store.records import Fenced, Journal
@@ -64,7 +62,7 @@ from orchestrator.values import (
     Snapshot,
     ThreadRecord,
 )
-from orchestrator.workers import run_blocking
+from orchestrator.workers import aside, run_blocking
 
 FATAL: Final = (Fenced, ToolWaits, BudgetExceeded, StoreError)
 MAX_KEY: Final = 200
@@ -109,8 +107,15 @@ class Body:
     """One attempt of one Python body; what stands behind its `Ctx`."""
 
     def __init__(
-        self, walk: Walk, snapshot: Snapshot, now: Manifest, journal: Journal | None, failed: Sequence[Journal] = ()
+        self,
+        walk: Walk,
+        snapshot: Snapshot,
+        now: Manifest,
+        values: Mapping[str, Any],
+        journal: Journal | None,
+        failed: Sequence[Journal] = (),
     ) -> None:
+        """`values` are what the function is given of its reads."""
         assert walk.step.model is not None
         self.walk = walk
         self.snapshot = snapshot
@@ -123,7 +128,7 @@ class Body:
         self._tools = [row for earlier in failed for row in earlier.tools] + list(own)
         self.threads: list[BodyThread] = []
         self.sensitivities: list[Sensitivity] = []
-        self._values = arguments(walk.step, read_values(walk.step, snapshot))
+        self._values = values
         self._contracts: dict[type[Any], Contract] = {}
         self._effects: dict[str, asyncio.Future[Any]] = {}
         self._active: Counter[asyncio.Task[Any]] = Counter()
@@ -208,7 +213,7 @@ class Body:
         node = self._node(contract, template)
         asked = await self._asked(thread, node, question)
         body = await self._answer(thread, asked)
-        value = contract.instance(body)
+        value = await aside(len(body), contract.instance, body)
         return output(value) if issubclass(output, str) else value
 
     def _contract(self, output: Any) -> Contract:
@@ -372,7 +377,7 @@ class Body:
             provider=self.provider,
             thread=thread.record,
             policy=replace(policy_of(asked.walk), deadline=self._deadline),
-            check=checker(asked.walk, thread.context, self.snapshot),
+            check=await checker(asked.walk, thread.context, self.snapshot),
             recorder=thread.recorder,
             prices=services.prices,
             endpoints=services.endpoints,
