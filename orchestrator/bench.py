@@ -27,7 +27,6 @@ from orchestrator.fitness import check_models
 from orchestrator.graph import Graph, StepNode
 from orchestrator.loading import Loaded
 from orchestrator.loop import HEARTBEAT_SECONDS
-from orchestrator.output import too_large
 from orchestrator.plan import Plan, plan_step
 from orchestrator.preconditions import known_step
 from orchestrator.providers.tokens import of_bytes
@@ -434,6 +433,6 @@ def _check_value(graph: Graph, step: str, body: bytes) -> None:
     if faults:
         told = "; ".join(f"{fault.path} {fault.rule}, got {fault.value!r}" for fault in faults[:3])
         raise UsageError(f"the sample does not fit {contract.name} as it is now: {told}", code="invalid_edit")
-    excess = too_large(contract, body)
+    excess = contract.too_large(body)
     if excess is not None:
         raise UsageError(f"the sample is {excess}", code="too_large")

@@ -14,7 +14,6 @@ from orchestrator.exchange.merging import ABSENT, EVERY, Conflict, Side, chooser
 from orchestrator.fan_out import collector
 from orchestrator.graph import Graph, InputNode, StepNode
 from orchestrator.merges import assembled, pinned
-from orchestrator.output import too_large
 from orchestrator.preconditions import known_step, no_bench
 from orchestrator.spec import SENSITIVITY_RANK
 from orchestrator.staleness import earlier_of
@@ -116,7 +115,7 @@ async def edit_artifact(
         raise UsageError(f"{name} does not fit its contract {contract.name}: {lines}", code="invalid_edit")
     head = (await services.store.artifact(run.id, name, item)).version
     body = contract.dump(data)
-    excess = too_large(contract, body)
+    excess = contract.too_large(body)
     if excess is not None:
         hint = f"shorten it, or raise max_tokens of the contract {contract.name}"
         raise UsageError(f"{name} is {excess}", hint=hint, code="too_large")

@@ -10,7 +10,6 @@ from typing import Any
 from orchestrator.contracts.rules import show
 from orchestrator.errors import UsageError
 from orchestrator.graph import Graph, InputNode
-from orchestrator.output import too_large
 from orchestrator.spec import MISSING
 from orchestrator.values import NewArtifact
 
@@ -57,7 +56,7 @@ def _artifact(node: InputNode, value: Any, author: str) -> NewArtifact:
             code="invalid_input",
         )
     body = contract.dump(value)
-    excess = too_large(contract, body)
+    excess = contract.too_large(body)
     if excess is not None:
         hint = f"shorten it, or raise max_tokens of the contract {contract.name}"
         raise UsageError(f"input {node.name} is {excess}", hint=hint, code="too_large")

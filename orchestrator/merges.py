@@ -17,7 +17,7 @@ from orchestrator.contracts import Contract
 from orchestrator.exchange.diffing import WHOLE, blame, field_changes, line_of
 from orchestrator.exchange.merging import ABSENT, EVERY, Merged, merge, same
 from orchestrator.graph import StepNode
-from orchestrator.output import run_checks, too_large
+from orchestrator.output import run_checks
 from orchestrator.spec import SENSITIVITY_RANK
 from orchestrator.values import Artifact, ArtifactVersion, ErrorRecord, Event, FactBasis, Merge, NewArtifact, Present
 from orchestrator.workers import run_stoppable
@@ -202,7 +202,7 @@ def _at(value: Any, path: str) -> Any:
 
 async def _broken(step: StepNode, artifact: NewArtifact, reads: Mapping[str, Any]) -> str | None:
     """What a merged value breaks that each of the two, alone, may hold to."""
-    excess = too_large(step.contract, artifact.body)
+    excess = step.contract.too_large(artifact.body)
     if excess is not None:
         return f"it is {excess}"
     if not step.checks:

@@ -83,20 +83,11 @@ def schema_faults(contract: Contract, value: Any) -> tuple[Fault, ...]:
 def _sized(value: Any, contract: Contract) -> Judged:
     """The contract's token limit holds for the value as later steps will read it."""
     body = contract.dump(value)
-    excess = too_large(contract, body)
+    excess = contract.too_large(body)
     if excess is None:
         return Judged(value)
     limit = f"about {estimate(body):,} tokens, the limit is {contract.max_tokens:,}"
     return _one("too_large", f"the answer is {excess}", f"the answer is too long: {limit}")
-
-
-def too_large(contract: Contract, body: bytes) -> str | None:
-    """How far a value is over its contract's token limit, as the end of a sentence; None where it is not."""
-    tokens = estimate(body)
-    if contract.max_tokens is None or contract.overflow != "fail" or tokens <= contract.max_tokens:
-        return None
-    limit = f"about {tokens:,} tokens, and max_tokens is {contract.max_tokens:,}"
-    return f"too large for the contract {contract.name}: {limit}"
 
 
 # --- the re-ask -------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ from orchestrator.graph import Graph, StepNode
 from orchestrator.handing import AUTHOR, facts_of, guards_of, handed
 from orchestrator.merges import Edits, Outcome, bring_together
 from orchestrator.moves import count_reasks
-from orchestrator.output import run_checks, schema_faults, too_large
+from orchestrator.output import run_checks, schema_faults
 from orchestrator.reads import read_data, read_values
 from orchestrator.repeating import Visit, round_of, visited
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
@@ -417,7 +417,7 @@ def _checked(step: StepNode, value: Any) -> _Made:
             code="invalid_output",
         )
     body = step.contract.encode(data)
-    excess = too_large(step.contract, body)
+    excess = step.contract.too_large(body)
     if excess is not None:
         raise StepFailed(
             f"what {maker} returned is {excess}",

@@ -81,6 +81,9 @@ def _under_contract(result: Any, contract: Contract, tool: str) -> Any:
     if faults:
         first = faults[0]
         raise ResultFault(f"{tool} gave no valid {contract.name}: {first.path} {first.rule}, got {first.value!r}")
+    excess = contract.too_large(contract.encode(data))
+    if excess is not None:
+        raise ResultFault(f"what {tool} gave is {excess}")
     return data
 
 

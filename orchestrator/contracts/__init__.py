@@ -24,6 +24,7 @@ from orchestrator.contracts.rules import SchemaFault, dumped, json_schema_faults
 from orchestrator.contracts.sent_schema import strict, unsendable
 from orchestrator.errors import Diagnostic, Place, StepFailed
 from orchestrator.ids import canonical_json, digest, require_json
+from orchestrator.providers.tokens import estimate
 from orchestrator.python.declarations import kebab, mark_of
 from orchestrator.python.references import Found, ReferenceFault, load_reference
 from orchestrator.spec import (
@@ -147,6 +148,15 @@ class Contract:
         if faults:
             raise ValueError(f"{faults[0].path} {faults[0].rule}")
         fitting.note(self.digest, body)
+
+    def too_large(self, body: bytes) -> str | None:
+        """How far a value's canonical bytes are over the token limit, as the end of a sentence; None where they are
+        not, or may be."""
+        tokens = estimate(body)
+        if self.max_tokens is None or self.overflow != "fail" or tokens <= self.max_tokens:
+            return None
+        limit = f"about {tokens:,} tokens, and max_tokens is {self.max_tokens:,}"
+        return f"too large for the contract {self.name}: {limit}"
 
     def sent_schema(self) -> dict[str, Any] | None:
         """The strict schema a model is sent; None for text forms. Marks and unsupported keywords are left out."""
