@@ -363,7 +363,8 @@ class Chain:
         last = None if move.source == "REBUILD" else head(self._held())
         parent = last.done.response_id or "" if last is not None and last.done is not None else self.thread.id
         chained = (
-            not move.replay
+            bool(move.items)  # a paused reply is gone on from with nothing new, which only a whole request can say
+            and not move.replay
             and not move.compact
             and last is not None
             and self._here.made(last)

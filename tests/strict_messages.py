@@ -1,6 +1,7 @@
 """A strict stand-in for the Messages API over real HTTP, standard library only: it refuses what the vendor refuses.
 
-It knows nothing of the product it tests. Nothing is kept between requests but what it has signed: thoughts must come
+It knows nothing of the product it tests. Nothing is kept between requests but what it has signed, and threads where
+these are asked for: each message can be continued once, by what is new alone. Thoughts must come
 back as they were said, each result right after the call it answers and first in its turn, every call answered once;
 no field that is not known, no empty text, no open schema, no more than four marks of the cache. Usage counts the whole
 context, cached prefixes beside the rest, written and read where a mark asks for it. Every request is kept.
@@ -29,7 +30,7 @@ from tests.strict_server import Answer, Fault, Json, Refused, Seen, StrictServer
 VERSION = "2026-10-21"
 FIELDS = frozenset(
     {"model", "max_tokens", "messages", "system", "tools", "tool_choice", "output_config", "thinking", "cache_control"}
-    | {"stop_sequences", "stream", "metadata", "service_tier", "context_management"}
+    | {"stop_sequences", "stream", "metadata", "service_tier", "context_management", "thread"}
 )
 BLOCKS = {
     "text": ({"type", "text"}, {"cache_control", "citations"}),
@@ -75,6 +76,9 @@ class MessagesServer(StrictServer):
     def __init__(self, answer: Answer | None = None, **options: Any) -> None:
         super().__init__(answer or generic(), **options)
         self.cached = []
+        self._kept: dict[str, tuple[Json, list[Json]]] = {}  # what a thread was begun with, and its turns
+        self._continued: set[str] = set()
+        self.no_threads = False
         self._signed: dict[str, str] = {}
         self._thoughts: dict[str, list[Json]] = {}
 
@@ -93,7 +97,8 @@ class MessagesServer(StrictServer):
         body = seen.body
         check_body(body, self.models)
         edits = edits_of(body, seen.headers)
-        seen.effective = merged(body["messages"])
+        with self._lock:
+            body, seen.effective = self._of_thread(body, seen.headers)
         check_turns(seen.effective)
         with self._lock:
             self._check_signed(seen.effective)
@@ -111,6 +116,9 @@ class MessagesServer(StrictServer):
             message = summed_up(message, usage)
         with self._lock:
             self._sign(message)
+            if "thread" in body:
+                said = {"role": "assistant", "content": message["content"]}
+                self._kept[message["id"]] = (body, [*seen.effective, said])
             if self.remembers:
                 self.hidden = [*turns, {"role": "assistant", "content": message["content"]}]
         return message | fault.response
@@ -136,6 +144,34 @@ class MessagesServer(StrictServer):
                 yield from fault.events
                 if fault.events_end:
                     return
+
+    def forget(self, response_id: str) -> None:
+        self._kept.pop(response_id, None)
+
+    def _of_thread(self, body: Json, headers: dict[str, str]) -> tuple[Json, list[Json]]:
+        """The request as it stands with its thread, and all turns."""
+        if "thread" not in body:
+            return body, merged(body["messages"])
+        if THREADS not in headers.get("anthropic-beta", "").split(","):
+            raise No(400, "thread: Extra inputs are not permitted")
+        if self.no_threads:
+            raise No(400, "thread: not available", code="thread_unsupported_request")
+        if body["thread"] == {"type": "create"}:
+            return body, merged(body["messages"])
+        if set(body["thread"]) != {"type", "previous_message_id"} or body["thread"]["type"] != "continue":
+            raise No(400, "thread: invalid")
+        fixed = sorted({"system", "tools"} & set(body))
+        if fixed:
+            raise No(400, f"{fixed[0]}: not permitted when a thread is continued")
+        previous = body["thread"]["previous_message_id"]
+        if previous not in self._kept:
+            raise No(404, f"thread: {previous}", "not_found_error", "thread_not_found")
+        if previous in self._continued:
+            raise No(400, f"thread: {previous}", code="thread_already_continued")
+        self._continued.add(previous)
+        begun, turns = self._kept[previous]
+        kept = {key: begun[key] for key in ("system", "tools") if key in begun}
+        return body | kept, merged([*turns, *body["messages"]])
 
     def _let_in(self, headers: dict[str, str]) -> None:
         if headers.get("anthropic-version") != VERSION:
@@ -216,6 +252,7 @@ class MessagesServer(StrictServer):
         }
 
 
+THREADS = "message-threads-2026-08-12"
 CLEARS, COMPACTS = "clear_tool_uses_20250919", "compact_20260112"
 BETAS = {CLEARS: "context-management-2025-06-27", COMPACTS: "compact-2026-01-12"}
 KEPT_USES = 3  # the vendor's default

@@ -5,6 +5,10 @@ its signatures included. Adjacent items of one side become one turn; the results
 vendor asks. Two things that it answers with and does not take back are left out: texts without a visible character,
 and thoughts that nothing follows.
 
+Message Threads (a beta of the vendor's, opt-in) keep a thread for some minutes: a call then names the message that it
+goes on from, and carries what is new alone. A message can be gone on from once, system text and tools are fixed by the
+first call, and nothing is promised; whatever the vendor does not know any more is sent whole again.
+
 The cache is asked for where another call of the thread is expected: a write costs a quarter more than plain input and
 a read a tenth of it, so a step that asks once must not write. A thread with tools will be asked again; so will one that
 has been already, twice. The marks stand at the end of the request, at the end of the request before (the vendor looks
@@ -27,7 +31,7 @@ from orchestrator.providers.anthropic_schema import grammar
 from orchestrator.providers.base import FailureKind
 from orchestrator.providers.foreign import api_of, plain, safe_id
 from orchestrator.spec import EditKind
-from orchestrator.values import ContextEdits, HostedTool, Item, OutputItem, Request, TextItem, ToolOutput
+from orchestrator.values import ContextEdits, HostedTool, Item, OutputItem, Request, TextItem, ToolOutput, ToolSpec
 
 EPHEMERAL: Final[Mapping[str, str]] = {"type": "ephemeral"}
 THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
@@ -36,55 +40,59 @@ UNREADABLE: Final = "INVALID_JSON"  # the vendor's own name for arguments that a
 # --- what is sent -----------------------------------------------------------------------------------------------------
 
 
-def wire(request: Request) -> bytes:
-    """The request's exact body. Raises ProviderFailure for an id to chain on: there are none here."""
+def wire(request: Request, *, threads: bool = False) -> bytes:
+    """The request's exact body; with `threads` it begins or continues one. Raises ProviderFailure for an id to go on
+    from where there are none."""
     try:
-        return canonical_json(body(request), indent=None)
+        return canonical_json(body(request, threads=threads), indent=None)
     except ValueError as error:
         raise ProviderFailure(f"the request cannot be written as JSON: {error}", kind="bad_request") from error
 
 
-def body(request: Request) -> dict[str, Any]:
+def body(request: Request, *, threads: bool = False) -> dict[str, Any]:
     """The request as JSON data, in a fixed order of fields."""
-    if not is_synthetic(request.thread):
+    goes_on = not is_synthetic(request.thread)
+    if goes_on and not threads:
         raise ProviderFailure("a Messages API keeps no responses: nothing can be chained on", kind="chain_unsupported")
     sent: dict[str, Any] = {"model": request.model, "max_tokens": request.max_output_tokens}
     messages = _messages(request.items)
-    cached = bool(request.tools or request.hosted) or sum(message["role"] == "assistant" for message in messages) > 1
+    before = sum(message["role"] == "assistant" for message in messages)
+    cached = goes_on or bool(request.tools or request.hosted) or before > 1
     if cached:
         sent["cache_control"] = EPHEMERAL
         _mark_the_call_before(messages)
-    if request.system:
+    if request.system and not goes_on:
         mark = {"cache_control": EPHEMERAL} if cached else {}
         sent["system"] = [{"type": "text", "text": request.system, **mark}]
     sent["messages"] = messages
-    if request.tools or request.hosted:
-        sent["tools"] = [
-            *(
-                {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "input_schema": grammar(tool.parameters) if tool.strict else dict(tool.parameters),
-                    **({"strict": True} if tool.strict else {}),
-                }
-                for tool in request.tools
-            ),
-            *map(_hosted, request.hosted),
-        ]
+    if (request.tools or request.hosted) and not goes_on:
+        sent["tools"] = [*map(_tool, request.tools), *map(_hosted, request.hosted)]
     if request.edits is not None:
         sent["context_management"] = {"edits": _edits(request.edits)}
+    if goes_on:
+        sent["thread"] = {"type": "continue", "previous_message_id": request.thread}
+    elif threads:
+        sent["thread"] = {"type": "create"}
     return sent | _settings(request) | {"stream": True}
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    schema = grammar(tool.parameters) if tool.strict else dict(tool.parameters)
+    strict = {"strict": True} if tool.strict else {}
+    return {"name": tool.name, "description": tool.description, "input_schema": schema, **strict}
 
 
 BETAS: Final[Mapping[EditKind, str]] = {
     "compact": "compact-2026-01-12",
     "clear_tools": "context-management-2025-06-27",
 }
+THREADS: Final = "message-threads-2026-08-12"
 
 
-def betas(request: Request) -> str:
+def betas(request: Request, *, threads: bool = False) -> str:
     """The `anthropic-beta` header that a request needs; empty for most."""
-    return ",".join(BETAS[kind] for kind in sorted(request.edits.kinds)) if request.edits is not None else ""
+    edits = [BETAS[kind] for kind in sorted(request.edits.kinds)] if request.edits is not None else []
+    return ",".join([*edits, *([THREADS] if threads else [])])
 
 
 def _edits(edits: ContextEdits) -> list[dict[str, Any]]:
@@ -211,6 +219,11 @@ _BY_CODE: Final[Mapping[str, FailureKind]] = {
     "ramp_limit_exceeded": "rate_limit",
     "compaction_unavailable": "overloaded",
     "organization_on_hold": "auth",
+    "thread_not_found": "chain_lost",
+    "thread_already_continued": "chain_lost",
+    "thread_continue_in_flight": "chain_lost",
+    "thread_fingerprint_mismatch": "chain_lost",
+    "thread_unsupported_request": "chain_unsupported",
 }
 _BY_TYPE: Final[Mapping[str, FailureKind]] = {
     "authentication_error": "auth",
@@ -253,6 +266,9 @@ def refusal_kind(status: int, error: object) -> FailureKind:
     by_text = _by_text(words(error))
     if by_text is not None:
         return by_text
+    code = _code(error)
+    if code in _BY_CODE:
+        return _BY_CODE[code]
     if status == 404:
         return "model" if "model" in words(error).lower() else "bad_request"
     return _named(error) or _BY_STATUS.get(status, "bad_request")
@@ -270,11 +286,15 @@ def _by_text(message: str) -> FailureKind | None:
 
 def _named(error: object) -> FailureKind | None:
     """What the error calls itself: its code names the cause, its type the broad category."""
-    details = error.get("details") if isinstance(error, Mapping) else None
-    code = field_of(details, "error_code")
+    code = _code(error)
     if code.endswith("spend_limit_reached"):
         return "quota"
     return _BY_CODE.get(code) or _BY_TYPE.get(field_of(error, "type"))
+
+
+def _code(error: object) -> str:
+    """The stable name of a cause; empty for most errors."""
+    return field_of(error.get("details") if isinstance(error, Mapping) else None, "error_code")
 
 
 def broken_off(error: object) -> ProviderFailure:

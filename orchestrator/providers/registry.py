@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 from urllib.parse import SplitResult, urlsplit
 
 from orchestrator.errors import ConfigError
@@ -157,7 +157,12 @@ class Providers:
     def _chat(self, name: str, spec: ProviderSpec, address: _Address, with_key: bool) -> Provider:
         from orchestrator.providers.openai import ChatProvider, chat_dialect_for
 
-        traits = self._replaying(name, spec, address, "chat completions keep no responses")
+        if spec.chaining == "server":
+            raise ConfigError(
+                f'The provider {name!r} cannot have chaining = "server": chat completions keep no responses',
+                hint=f"Take the line out of [providers.{name}]: every call brings its whole thread along.",
+            )
+        traits = self._replaying(name, spec, address)
         options = self._options(name, spec, address, with_key)
         return ChatProvider(traits, chat_dialect_for(address.name), **self._account(address), **options)
 
@@ -169,16 +174,20 @@ class Providers:
     def _anthropic(self, name: str, spec: ProviderSpec, address: _Address, with_key: bool) -> Provider:
         from orchestrator.providers.anthropic import AnthropicProvider
 
-        traits = self._replaying(name, spec, address, "a Messages API keeps no responses")
+        threads = spec.chaining == "server"
+        if threads and spec.store is False:
+            raise ConfigError(
+                f'The provider {name!r} cannot have chaining = "server" and store = false: a thread is kept there',
+                hint=f"Take one of the two lines out of [providers.{name}].",
+            )
+        chaining: Literal["server", "replay"] = "server" if threads else "replay"
+        traits = replace(self._replaying(name, spec, address), chaining=chaining)
+        if threads:  # the vendor edits no thread that it keeps
+            traits = replace(traits, edits=frozenset())
         return AnthropicProvider(traits, **self._options(name, spec, address, with_key))
 
-    def _replaying(self, name: str, spec: ProviderSpec, address: _Address, why: str) -> Traits:
+    def _replaying(self, name: str, spec: ProviderSpec, address: _Address) -> Traits:
         """The traits of an API without ids."""
-        if spec.chaining == "server":
-            raise ConfigError(
-                f'The provider {name!r} cannot have chaining = "server": {why}',
-                hint=f"Take the line out of [providers.{name}]: every call brings its whole thread along.",
-            )
         own = frozenset({"web_search", "web_fetch"} if address.official and spec.kind == "anthropic" else ())
         told = frozenset(spec.hosted_tools or ()) if spec.kind == "anthropic" else frozenset()
         return Traits(

@@ -465,9 +465,11 @@ def test_a_key_does_not_go_to_another_vendor_by_its_name() -> None:
             Providers(Project(), Settings({name: spec}, keys)).get(name)
 
 
-def test_a_chain_cannot_be_wished_for() -> None:
-    with pytest.raises(ConfigError, match="a Messages API keeps no responses"):
-        opened(None, chaining="server").get("anthropic")
+def test_threads_are_kept_there_only_where_that_is_asked_for_and_not_under_zero_retention() -> None:
+    assert opened(None).get("anthropic").traits.chaining == "replay"
+    assert opened(None, chaining="server").get("anthropic").traits.chaining == "server"
+    with pytest.raises(ConfigError, match="a thread is kept there"):
+        opened(None, chaining="server", store=False).get("anthropic")
 
 
 def test_an_address_that_is_none_is_a_clear_error() -> None:

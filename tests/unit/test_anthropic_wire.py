@@ -277,3 +277,48 @@ BUCKET = "anthropic-ratelimit-{}-{}".format
 )  # fmt: skip
 def test_an_exhausted_bucket_says_when_it_is_full_again(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after(headers, NOON) == seconds
+
+
+# --- Message Threads --------------------------------------------------------------------------------------------------
+
+
+def test_a_continued_thread_carries_what_is_new_and_none_of_what_its_first_call_fixed() -> None:
+    """Vendor's rule (beta message-threads-2026-08-12): no `system` and no `tools` on continue, all else per request."""
+    first = Request("claude-x1", "synthetic_s_1", "Be brief.", (TextItem(("hello",)),), max_output_tokens=100)
+    begun = anthropic_wire.body(first, threads=True)
+    assert begun["thread"] == {"type": "create"}
+    assert begun["system"] == [{"type": "text", "text": "Be brief."}]
+    then = Request(
+        "claude-x1", "msg_1", "Be brief.", (ToolOutput("toolu_1", "42"),), max_output_tokens=100, effort="low"
+    )
+    sent = anthropic_wire.body(then, threads=True)
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "42"}
+    assert sent == {
+        "model": "claude-x1",
+        "max_tokens": 100,
+        "cache_control": {"type": "ephemeral"},
+        "messages": [{"role": "user", "content": [result]}],
+        "thread": {"type": "continue", "previous_message_id": "msg_1"},
+        "thinking": {"type": "adaptive"},
+        "output_config": {"effort": "low"},
+        "stream": True,
+    }
+    assert "thread" not in anthropic_wire.body(first)
+    with pytest.raises(ProviderFailure) as caught:
+        anthropic_wire.body(then)
+    assert caught.value.kind == "chain_unsupported"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (404, "thread_not_found", "chain_lost"),
+        (400, "thread_already_continued", "chain_lost"),
+        (400, "thread_continue_in_flight", "chain_lost"),
+        (400, "thread_fingerprint_mismatch", "chain_lost"),
+        (400, "thread_unsupported_request", "chain_unsupported"),
+    ],
+)
+def test_what_a_thread_is_refused_for_leads_to_the_whole_of_it(status: int, code: str, kind: str) -> None:
+    error = {"type": "invalid_request_error", "message": "the model's thread", "details": {"error_code": code}}
+    assert anthropic_wire.refusal_kind(status, error) == kind
