@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from orchestrator.ids import sha256
 from orchestrator.values import Attachment
 
 Kind = Literal["image", "pdf"]
@@ -21,12 +22,23 @@ MOST_IN_ALL: Final = 22_000_000  # a request in base64 stays under 32 MB
 # Tokens that a picture, and a page of a document (its text and its picture), are taken to weigh.
 IMAGE_TOKENS: Final = 1_600
 PAGE_TOKENS: Final = 3_000
+_ENDINGS: Final[Mapping[str, str]] = {
+    "image/png": ".png",
+    "image/jpeg": ".jpg",
+    "image/gif": ".gif",
+    "image/webp": ".webp",
+    "application/pdf": ".pdf",
+}
 _PAGE: Final = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
 _KINDS: Final = "PNG, JPEG, GIF, WebP and PDF"
 
 
 class NotSendable(ValueError):
-    """A file that no model can be sent, in words."""
+    """A file that no model can be sent, in words, and what can be done about it."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 def media_of(body: bytes) -> str | None:
@@ -42,6 +54,28 @@ def media_of(body: bytes) -> str | None:
     return "application/pdf" if body.startswith(b"%PDF-") else None
 
 
+def is_text(body: bytes) -> bool:
+    """Whether a file can stand in a prompt like every other value. No text holds a zero byte, though UTF-8 has it."""
+    if media_of(body) is not None or b"\0" in body:
+        return False
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def ending_of(body: bytes) -> str:
+    """The ending of a name for a file with these bytes."""
+    media = media_of(body)
+    return _ENDINGS[media] if media is not None else ".txt" if is_text(body) else ".bin"
+
+
+def told(body: bytes) -> str:
+    """What a file is, for people; two that differ are told apart."""
+    return f"{media_of(body) or 'a file that is no text'}, {len(body):,} bytes, sha256 {sha256(body)[:12]}…"
+
+
 def kind_of(media: str) -> Kind:
     return "pdf" if media == "application/pdf" else "image"
 
@@ -50,10 +84,16 @@ def attached(name: str, body: bytes) -> Attachment:
     """A file as it is sent. Raises NotSendable for one that is too large, or of a kind that models do not take."""
     media = media_of(body)
     if media is None:
-        raise NotSendable(f"neither UTF-8 text nor a file that models take ({_KINDS})")
+        raise NotSendable(
+            f"neither UTF-8 text nor a file that models take ({_KINDS})",
+            "give the text of the file as the input, or read it in a Python step",
+        )
     most = MOST_BYTES[kind_of(media)]
     if len(body) > most:
-        raise NotSendable(f"{len(body):,} bytes, and of {media} a model takes {most:,} at most")
+        raise NotSendable(
+            f"{len(body):,} bytes, and of {media} a model takes {most:,} at most",
+            "give a smaller one, or read it in a Python step",
+        )
     return Attachment(name, media, body, weight(media, body))
 
 

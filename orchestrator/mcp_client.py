@@ -1,8 +1,9 @@
 """MCP servers at work: started when a step needs them, in an environment that was written down, and no other (S26).
 
 One server serves all steps of a process. A child process gets PATH, HOME and the variables that the project file names;
-what it says on stderr is not ours to show. Each server lives in a task of its own, because what opens its connection
-must close it. It may not ask us for anything: no sampling, no questions to the user, no folders.
+what it says on stderr is not ours to show, but for its last line where it cannot be started, which no model is told.
+Each server lives in a task of its own, because what opens its connection must close it. It may not ask us for anything:
+no sampling, no questions to the user, no folders.
 
 The `mcp` package is loaded when the first server is needed, and only then.
 """
@@ -12,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.errors import ConfigError, StepFailed
@@ -27,6 +28,7 @@ from orchestrator.tools import Tool, ToolError
 
 START_SECONDS: Final = 30.0
 MOST_TOOLS: Final = 1_000
+MOST_HEARD: Final = 300  # characters of a server's last line on stderr
 _EMPTIED: Final = ("LOGNAME", "SHELL", "TERM", "USER")  # what the package would pass on beside PATH and HOME
 
 
@@ -50,7 +52,7 @@ class McpServers:
             return await self._server(name).listed()
         except _Broken as broken:
             raise ConfigError(
-                f"the MCP server {name} {broken}", hint=f"see [mcp.{name}] in the project file"
+                f"the MCP server {name} {broken}{broken.last_word}", hint=f"see [mcp.{name}] in the project file"
             ) from broken
 
     async def verify(self, tools: Sequence[Tool]) -> None:
@@ -64,7 +66,7 @@ class McpServers:
                 found = await self._server(name).listed()
             except _Broken as broken:
                 raise StepFailed(
-                    f"the MCP server {name} {broken}; nothing was sent",
+                    f"the MCP server {name} {broken}{broken.last_word}; nothing was sent",
                     hint=f"see [mcp.{name}] in the project file, then `orch resume`",
                     code="mcp_server",
                 ) from broken
@@ -101,7 +103,36 @@ class McpServers:
 
 
 class _Broken(Exception):
-    """A server that does not answer as one, in words that follow its name."""
+    """A server that does not answer as one, in words that follow its name; `last_word` is what it said itself."""
+
+    def __init__(self, message: str, heard: _Heard | None = None) -> None:
+        super().__init__(message)
+        line = heard.last_line() if heard is not None else ""
+        self.last_word = f"; its last line was “{line}”" if line else ""
+
+
+class _Heard:
+    """The end of what a child process says on stderr. A file for it; a thread reads it, since a full pipe would stop
+    the child."""
+
+    def __init__(self) -> None:
+        read, write = os.pipe()
+        self.file = os.fdopen(write, "w")
+        self._end = b""
+        self._thread = threading.Thread(target=self._listen, args=(read,), daemon=True)
+        self._thread.start()
+
+    def _listen(self, read: int) -> None:
+        with os.fdopen(read, "rb", buffering=0) as pipe:
+            while said := pipe.read(4096):
+                self._end = (self._end + said)[-4096:]
+
+    def last_line(self) -> str:
+        """To be asked when the child has gone: then all of it was read soon."""
+        self.file.close()
+        self._thread.join(timeout=1.0)
+        lines = [line.strip() for line in self._end.decode("utf-8", "replace").splitlines()]
+        return next((line[:MOST_HEARD] for line in reversed(lines) if line), "")
 
 
 class _Server:
@@ -112,6 +143,7 @@ class _Server:
         self._task: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[Any] | None = None
         self._stop = asyncio.Event()
+        self._heard: _Heard | None = None
 
     async def listed(self) -> Mapping[str, Pinned]:
         client = await self._client()
@@ -177,7 +209,7 @@ class _Server:
                 await stop.wait()
         except BaseException as error:
             if not ready.done():
-                ready.set_exception(_Broken(f"cannot be started: {_said(error)}"))
+                ready.set_exception(_Broken(f"cannot be started: {_said(error)}", self._heard))
                 ready.exception()  # whoever waits for it gets it too
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -213,9 +245,10 @@ class _Server:
         named = {name: self._env[name] for name in self._spec.env if name in self._env}
         base = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         env = {**dict.fromkeys(_EMPTIED, ""), **base, **named}
-        quiet = stack.enter_context(Path(os.devnull).open("w"))  # noqa: SIM115 - the stack closes it
+        self._heard = _Heard()
+        stack.callback(self._heard.file.close)
         parameters = StdioServerParameters(command=command, args=arguments, env=env, cwd=self._folder)
-        return stdio_client(parameters, errlog=quiet)
+        return stdio_client(parameters, errlog=self._heard.file)
 
 
 def _text(part: Any) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
+from orchestrator.attachments import kind_of, media_of, weight
 from orchestrator.context.budget import fit_conversation
 from orchestrator.context.guards import highest, may_be_sent
 from orchestrator.fan_out import collector, expand
@@ -30,6 +31,8 @@ from orchestrator.values import (
     StepRow,
 )
 
+NO_FILES: Final[Mapping[str, str]] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -46,10 +49,11 @@ async def plan_new(services: Services, graph: Graph, inputs: Mapping[str, Any], 
     """The plan of a run that does not exist yet. Raises what starting it would raise for its inputs and models."""
     hosts = check_models(services, graph, with_key=False)
     given = check_inputs(graph, inputs)
-    sizes = {name: estimate(artifact.body) for name, artifact in given.items()}
+    media = {name: found for name, one in given.items() if (found := _media(graph, name, one))}
+    sizes = {name: _weight(artifact, media.get(name)) for name, artifact in given.items()}
     taken = await services.store.earlier_now(session, earlier_of(graph))
     sizes |= {name: of_bytes(one.version.size) for name, one in taken.items()}
-    refused = _refusals(services, graph, {name: one.version.sensitivity for name, one in taken.items()})
+    refused = _refusals(services, graph, {name: one.version.sensitivity for name, one in taken.items()}, media)
     counts = {s.name: _listed(s, given) for s in graph.steps.values()}
     steps = [
         planned(
@@ -118,9 +122,21 @@ def part_of(services: Services, graph: Graph, plan: Plan, names: Collection[str]
     return _plan(part, [step for step in plan.steps if step.name in part.steps], hosts)
 
 
-def _refusals(services: Services, graph: Graph, known: Mapping[str, Sensitivity]) -> dict[str, tuple[str, ...]]:
+def _media(graph: Graph, name: str, given: NewArtifact) -> str | None:
+    """What kind of picture or document an input is; None for all that is text."""
+    return media_of(given.body) if graph.inputs[name].contract.form == "file" else None
+
+
+def _weight(given: NewArtifact, media: str | None) -> int:
+    return estimate(given.body) if media is None else weight(media, given.body)
+
+
+def _refusals(
+    services: Services, graph: Graph, known: Mapping[str, Sensitivity], media: Mapping[str, str] = NO_FILES
+) -> dict[str, tuple[str, ...]]:
     """The steps that would be refused for what they read, and why. `known` are the levels of what is there already; a
-    step that is to run gets the highest level it reads, as its output will (S21)."""
+    step that is to run gets the highest level it reads, as its output will (S21). `media` are the inputs that would go
+    beside the text, as what they are."""
     levels = {name: known.get(name, node.contract.sensitivity) for name, node in graph.inputs.items()}
     refused: dict[str, tuple[str, ...]] = {}
     for step in graph.steps.values():
@@ -128,7 +144,8 @@ def _refusals(services: Services, graph: Graph, known: Mapping[str, Sensitivity]
         levels[step.name] = known.get(step.name) or highest((step.contract.sensitivity, *reads.values()))
         if step.name in known or step.model is None or not step.asks:
             continue
-        refused[step.name] = tuple(_refusals_of(services, step, reads))
+        files = {read.name: media[read.source] for read in step.reads if read.source in media}
+        refused[step.name] = (*_refusals_of(services, step, reads), *_files_refused(services, step, files))
     return refused
 
 
@@ -142,6 +159,16 @@ def _refusals_of(services: Services, step: StepNode, reads: Mapping[str, Sensiti
             for name, level in reads.items():
                 if not may_be_sent(level, traits.may_see):
                     yield f"{what}: {name} is {level}, and {traits.name} may see {traits.may_see} at most"
+
+
+def _files_refused(services: Services, step: StepNode, files: Mapping[str, str]) -> Iterator[str]:
+    """Why a step would be refused for a picture or document, or could not fall back on another model with it."""
+    for choice in step.model.candidates if step.model is not None else ():
+        traits = services.providers.offline(choice.provider).traits
+        what = "would be refused" if choice is step.model else f"could not fall back on {choice.name}"
+        for name, media in files.items():
+            if kind_of(media) not in traits.accepts:
+                yield f"{what}: {name} is {media}, which {traits.name} does not take"
 
 
 async def _conversations_cut(services: Services, run: RunRow, steps: Sequence[StepNode]) -> dict[str, tuple[str, ...]]:
@@ -196,7 +223,10 @@ def _plan(graph: Graph, steps: list[PlannedStep], hosts: tuple[str, ...]) -> Pla
     asked = [s for s in steps if s.tokens_estimate is not None]
     low = [s.cost_low_usd for s in asked]
     high = [s.cost_high_usd for s in asked if s.action != "reuse"]
-    notes = [f"no price is known for the model of {s.name}" for s in asked if s.cost_low_usd is None]
+    budget = graph.spec.budget
+    stops = budget is not None and budget.usd is not None and budget.unpriced == "refuse"
+    led = ": the cap cannot be kept, so the run would stop there" if stops else ""
+    notes = [f"no price is known for the model of {s.name}{led}" for s in asked if s.cost_low_usd is None]
     return Plan(
         tuple(steps),
         hosts,

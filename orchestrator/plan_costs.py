@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final, Literal
 
+from orchestrator.chain import LOOK_TOKENS
 from orchestrator.graph import Graph, ModelChoice, Read, StepNode
 from orchestrator.providers.prices import Prices
 from orchestrator.providers.tokens import estimate
@@ -20,6 +21,7 @@ GUESSED_ARTIFACT_TOKENS: Final = 700
 GUESSED_REPLY_TOKENS: Final = 500
 GUESSED_ENTRY_TOKENS: Final = 100
 BODY: Final = "its body decides how often it asks"
+TOOLS: Final = "its model decides how often it calls its tools"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,9 @@ def planned(
     most, high = step.max_usd, made.cost_high_usd
     if most is None or action == "reuse" or step.model is None or (high is not None and high <= most):
         return made
-    return replace(made, reasons=(*made.reasons, f"stops at its max_usd of ${most:f}"), cost_high_usd=most)
+    low = None if made.cost_low_usd is None else min(made.cost_low_usd, most)
+    reasons = (*made.reasons, f"stops at its max_usd of ${most:f}")
+    return replace(made, reasons=reasons, cost_low_usd=low, cost_high_usd=most)
 
 
 def _planned_freely(
@@ -96,14 +100,19 @@ def _priced(
     # The worst case: every re-ask used, each carrying all earlier replies at their cap, at the dearest of the models
     # that may be asked.
     longest = max(one.max_output_tokens for one in step.model.candidates)
-    worst = [_dearest(prices, step.model, tokens + n * longest) for n in range(step.reasks + 1)]
+    searches = sum(tool.max_uses for tool in step.hosted)
+    worst = [_dearest(prices, step.model, tokens + n * longest, searches) for n in range(step.reasks + 1)]
     if step.repeat is not None:
         # Each further visit is shown the version before it, and told what is not good yet.
         more = tokens + 2 * longest
-        visit = [_dearest(prices, step.model, more + n * longest) for n in range(step.reasks + 1)]
+        visit = [_dearest(prices, step.model, more + n * longest, searches) for n in range(step.reasks + 1)]
         worst += visit * (step.repeat.max_rounds - 1)
         reasons = (*reasons, f"at most {step.repeat.max_rounds} visits")
+    unknown = [one.name for one in step.model.fallbacks if prices.price(one.provider, one.model) is None]
+    reasons = (*reasons, *(f"no price is known for {name}, which may be asked in its place" for name in unknown))
     high = _sum(*worst, *_worst_summaries(prices, step, sizes))
+    if step.tools and high:  # each round is one more call, and nothing here tells how many there will be
+        reasons, high = (*reasons, TOOLS), None
     return PlannedStep(step.name, action, reasons, tokens, low.usd if low else None, high)
 
 
@@ -158,9 +167,11 @@ def with_summaries(
     return found
 
 
-def _dearest(prices: Prices, model: ModelChoice, tokens: int) -> Decimal | None:
-    """The most that one question may cost, at whichever model answers it; None where that of one is not known."""
-    worst = [prices.worst(one.provider, one.model, tokens, one.max_output_tokens) for one in model.candidates]
+def _dearest(prices: Prices, model: ModelChoice, tokens: int, searches: int = 0) -> Decimal | None:
+    """The most that one question may cost, at whichever model answers it, with so many searches of the provider's; None
+    where that of one is not known."""
+    read = tokens + searches * LOOK_TOKENS
+    worst = [prices.worst(one.provider, one.model, read, one.max_output_tokens, searches) for one in model.candidates]
     known = [cost for cost in worst if cost is not None]
     return max(known) if len(known) == len(worst) else None
 

@@ -28,10 +28,10 @@ _STYLES: Final = {"+": "green", "-": "red", "@": "dim"}
 
 def side(run: RunRow, artifact: Artifact, graph: Graph | None) -> Side:
     """An artifact as one of two that are compared."""
-    from orchestrator.exchange.reading import value_of
+    from orchestrator.exchange.reading import readable, value_of
     from orchestrator.trace.versions import Side
 
-    return Side(run.number, artifact.version, value_of(artifact, graph))
+    return Side(run.number, artifact.version, readable(value_of(artifact, graph)))
 
 
 def print_changes(out: Console, old: Any, new: Any, *, indent: int = 2, most: int | None = None) -> None:

@@ -143,7 +143,7 @@ async def _artifact(
     artifact = await store.artifact(run.id, ref.step, ref.item, ref.version)
     said = _labelled(artifact, desk.known_graph(run))
     if not as_table:
-        return {f"{slug(ref.item or ref.step)}{suffix(said['form'])}": artifact.body}, None
+        return {f"{slug(ref.item or ref.step)}{suffix(said['form'], artifact.body)}": artifact.body}, None
     found = dict(tables(said["value"]))
     if len(found) != 1:
         what = f"{len(found)} lists of objects ({', '.join(found)})" if found else "no list of objects"

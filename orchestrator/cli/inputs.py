@@ -27,21 +27,28 @@ def read_inputs(file: str | None, assignments: Sequence[str], declared: Mapping[
     values = dict(read_object(file)) if file is not None else {}
     folder = Path(file).parent if file not in (None, "-") else Path()
     for name, value in values.items():
-        if _is_file(name, declared) and isinstance(value, str) and value.startswith("@"):
-            values[name] = read_bytes(str(folder / value[1:]))
+        if _is_file(name, declared) and isinstance(value, str):
+            values[name] = read_bytes(str(folder / _path(name, value)))
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
             raise UsageError(f'--set "{assignment}" has no value', hint="Write --set name=value.")
-        values[name] = (
-            read_bytes(text[1:]) if _is_file(name, declared) and text.startswith("@") else _typed(name, text, declared)
-        )
+        is_file = _is_file(name, declared)
+        values[name] = read_bytes(_path(name, text)) if is_file else _typed(name, text, declared)
     return values
 
 
 def _is_file(name: str, declared: Mapping[str, InputNode]) -> bool:
     """Whether an input is a file: `@PATH` is then its bytes."""
     return name in declared and declared[name].contract.form == "file"
+
+
+def _path(name: str, text: str) -> str:
+    """Where a file is that was given as `@PATH`. A path without its mark would be sent as the file's text."""
+    if not text.startswith("@"):
+        hint = f"Write @ and its path: {name}=@photo.png."
+        raise UsageError(f'the input {name} is a file, and "{text[:60]}" is a text', hint=hint)
+    return text[1:]
 
 
 def read_object(file: str) -> Mapping[str, Any]:

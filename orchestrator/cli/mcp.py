@@ -79,7 +79,7 @@ def pin(state: State, names: tuple[str, ...], yes: bool) -> int:
     changed = {name: differences(pins.get(name, {}), tools) for name, tools in found.items()}
     told = {name: said for name, said in changed.items() if said}
     _print(desk, found, told)
-    pinned = bool(told) and (yes or _agreed(state))
+    pinned = bool(told) and (yes or _agreed(state, names))
     if pinned:
         pins |= {name: dict(tools) for name, tools in found.items()}
         path = write_pins(desk.project, pins)
@@ -122,12 +122,12 @@ def _print(desk: Desk, found: Mapping[str, Mapping[str, Pinned]], told: Mapping[
                     show(out, Text(f"      it cannot be used: {visible(fault, one_line=True)}", style="red"))
 
 
-def _agreed(state: State) -> bool:
+def _agreed(state: State, names: tuple[str, ...]) -> bool:
     from orchestrator.cli.session import plain_interrupts
 
     out = console(stderr=state.json)
     if not (sys.stdin.isatty() and out.is_terminal):
-        show(out, f"nothing was pinned; after reading it: {state.command('mcp pin --yes')}")
+        show(out, f"nothing was pinned; after reading it: {state.command(' '.join(('mcp pin', *names, '--yes')))}")
         return False
     with plain_interrupts():
         return click.confirm("Pin this?", default=False, err=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli.report import print_document
 from orchestrator.cli.terminal import console, excerpt, plural, show, show_line, spent, visible
 from orchestrator.errors import EXIT_OK, EXIT_WAITING, OrchError
-from orchestrator.exchange.reading import value_of
+from orchestrator.exchange.reading import readable, value_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,6 +138,7 @@ async def print_outputs(
 
 def preview(value: Any, lines: int) -> list[str]:
     """The beginning of a value on a few lines: a text's own lines, or a name and a short value for each field."""
+    value = readable(value)
     if isinstance(value, str):
         found = [excerpt(line, 110) for line in value.splitlines() if line.strip()]
     elif isinstance(value, dict):

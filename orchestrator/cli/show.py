@@ -28,7 +28,7 @@ from orchestrator.cli.selecting import select_option, selected_of_run
 from orchestrator.cli.terminal import console, excerpt, money, visible
 from orchestrator.cli.terminal import show as put
 from orchestrator.errors import UsageError
-from orchestrator.exchange.reading import value_of
+from orchestrator.exchange.reading import Opaque, readable, value_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -194,7 +194,7 @@ async def _show_step(desk: Desk, store: Store, run: RunRow, ref: StepRef) -> Non
     if desk.state.json:
         print_document(await artifact_json(store, run, artifact, graph))
         return
-    _print_artifact(run, artifact, contract_of(graph, artifact), await _read_by(store, artifact), graph)
+    _print_artifact(desk.state, run, artifact, contract_of(graph, artifact), await _read_by(store, artifact), graph)
     if ref.version is None:
         await _print_decisions(desk, store, run, graph, ref)
 
@@ -281,7 +281,12 @@ def contract_of(graph: Graph | None, artifact: Artifact) -> Contract | None:
 
 
 def _print_artifact(
-    run: RunRow, artifact: Artifact, contract: Contract | None, readers: Sequence[str], graph: Graph | None
+    state: State,
+    run: RunRow,
+    artifact: Artifact,
+    contract: Contract | None,
+    readers: Sequence[str],
+    graph: Graph | None,
 ) -> None:
     from rich.text import Text
 
@@ -304,13 +309,17 @@ def _print_artifact(
     for guard in version.guards:
         put(out, Text.assemble("  ", ("Not for: ", "bold"), visible(guard, one_line=True)))
     put(out, "  ---")
-    put(out, visible(pretty(value_of(artifact, graph))))
+    value = value_of(artifact, graph)
+    put(out, visible(pretty(value)))
+    if isinstance(value, Opaque):
+        put(out, Text(f"  {state.command(f'export {title}')}", style="dim"))
     for path, basis in version.facts.items():
         put(out, f"  {path}: {basis.basis}, “{excerpt(basis.quote)}” ({visible(basis.source, one_line=True)})")
 
 
 def pretty(value: Any) -> str:
     """A value for reading: text as it is, data indented."""
+    value = readable(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 

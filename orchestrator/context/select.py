@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from orchestrator.attachments import NotSendable, attached, media_of, placeholder
+from orchestrator.attachments import NotSendable, attached, is_text, placeholder
 from orchestrator.errors import StepFailed, UsageError
 from orchestrator.fan_out import INDEX, missing_line
 from orchestrator.graph import Graph, Read, StepNode
@@ -85,28 +85,18 @@ def _chosen(step: StepNode, read: Read, snapshot: Snapshot) -> Chosen:
 
 def _taken(step: StepNode, read: Read, artifact: Artifact, *, default: bool) -> Chosen:
     """A value as it is sent: as text, or a file that is none beside it."""
-    if read.contract.form != "file" or _is_text(artifact.body):
+    if read.contract.form != "file" or is_text(artifact.body):
         return Chosen(read, artifact.version, _content(read, artifact.body), default)
     try:
         attachment = attached(read.called, artifact.body)
     except NotSendable as error:
         raise StepFailed(
             f"{read.name} cannot be sent to a model by {step.name}: it is {error}; nothing was sent",
-            hint="give the text of the file as the input, or read it in a Python step",
+            hint=error.hint,
             code="not_sendable",
             place=read.place,
         ) from error
     return Chosen(read, artifact.version, placeholder(attachment), default, attachment)
-
-
-def _is_text(body: bytes) -> bool:
-    if media_of(body) is not None:
-        return False
-    try:
-        body.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _is_default(name: str, version: ArtifactVersion, snapshot: Snapshot) -> bool:

@@ -25,6 +25,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from orchestrator.attachments import ending_of
 from orchestrator.exchange.foreign import spreadsheet_cell, visible
 from orchestrator.ids import canonical_json
 from orchestrator.trace.documents import moment
@@ -34,7 +35,7 @@ MANIFEST: Final = "orch.manifest/1"
 MANIFEST_FILE: Final = "manifest.json"
 REPORT_FILE: Final = "report.html"
 LONGEST_NAME: Final = 80
-_SUFFIXES: Final[Mapping[str, str]] = {"json": ".json", "markdown": ".md", "text": ".txt", "file": ".bin"}
+_SUFFIXES: Final[Mapping[str, str]] = {"json": ".json", "markdown": ".md", "text": ".txt"}
 _DEVICES: Final = frozenset(["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))])
 Form = Literal["json", "text", "markdown", "file"]
 
@@ -90,9 +91,9 @@ class _Names:
         return name
 
 
-def suffix(form: Form) -> str:
-    """The ending of a file of that form."""
-    return _SUFFIXES[form]
+def suffix(form: Form, body: bytes) -> str:
+    """The ending of a file of that form; what a file is that was given as one, its bytes say."""
+    return ending_of(body) if form == "file" else _SUFFIXES[form]
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ def run_files(run: Mapping[str, Any], artifacts: Sequence[Exported]) -> dict[str
     entries = []
     for exported in artifacts:
         stem = _stem(exported)
-        file = names.take(stem, suffix(exported.form))
+        file = names.take(stem, suffix(exported.form, exported.artifact.body))
         files[file] = exported.artifact.body
         made = {}
         for field, body in tables(exported.value):

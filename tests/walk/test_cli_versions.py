@@ -454,7 +454,9 @@ def test_a_file_is_imported_as_its_bytes(project: Path, say: Say, document: Docu
     new = document("import", "2/logo", "logo.png")["artifact"]
     assert new["value"] == {"base64": "iVBORw0K/wA="}
     assert new["not_for"] == ["Not a licence."]
-    assert "base64" in say("show", "2/logo")
+    shown = say("show", "2/logo")
+    assert "[a file that is no text, 8 bytes, sha256 " in shown
+    assert "orch export 2/logo@2" in shown
     document("diff", "2/logo")
     say("export", "2/logo", "--to", "out.png")
     assert (project / "out.png").read_bytes() == body

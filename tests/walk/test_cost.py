@@ -373,6 +373,9 @@ def test_S31_a_plan_foretells_what_the_cap_will_hold(tmp_path: Path) -> None:
         assert step.cost_high_usd >= reserved
     assert planned.cost_high_usd == sum(step.cost_high_usd for step in planned.steps)
     most = {step.name: step.cost_high_usd for step in planned.steps}
+    there.write("walk.yaml", there.pipeline.replace('cost?"}', 'cost?", max_usd: "0.0001"}'))
+    limited = {step.name: step for step in asyncio.run(ask()).steps}
+    assert limited["price"].cost_low_usd == limited["price"].cost_high_usd == Decimal("0.0001")
     there.write("walk.yaml", there.pipeline.replace('cost?"}', 'cost?", max_usd: "0.02"}'))
     limited = {step.name: step for step in asyncio.run(ask()).steps}
     assert limited["price"].cost_high_usd == Decimal("0.02") < most["price"]

@@ -341,8 +341,10 @@ def test_S24_the_hosts_of_fallbacks_are_asked_about_like_all_others(shop: Make) 
 
 
 def test_S31_the_worst_case_of_a_plan_is_that_of_the_dearest_model_that_may_be_asked(shop: Make) -> None:
-    """A dear spare is in it, with its own cap on the reply; where the price of one is not known, none is told."""
+    """A dear spare is in it, with its own cap on the reply. Where the price of one is not known none is told, and none
+    where tools decide how often the model is asked; the plan says so."""
     capped = PIPELINE.replace("[spare, last]", "[spare, last], max_output_tokens: 300")
+    with_tools, capped = capped, capped.replace('tools: ["work.py:order"], ', "")
     it = shop(pipeline=capped.replace("structured: prompt", "structured: prompt, max_output_tokens: 300"))
     prices = "[prices.{}]\ninput = 1\noutput = {}\n"
 
@@ -359,6 +361,10 @@ def test_S31_the_worst_case_of_a_plan_is_that_of_the_dearest_model_that_may_be_a
     # Three askings, the re-asks among them, each with a reply of up to 300 tokens at $102 a million instead of $2.
     assert dear - cheap == 3 * 300 * Decimal(100) / 1_000_000
     assert worst(("first", 2), ("second", 1)) is None
+    assert it.plan().steps[0].reasons == ("no price is known for three:third, which may be asked in its place",)
+    it.pipeline = with_tools
+    assert worst(("first", 2), ("second", 1), ("third", 1)) is None
+    assert it.plan().steps[0].reasons == ("its model decides how often it calls its tools",)
 
 
 @pytest.mark.parametrize(

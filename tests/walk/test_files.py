@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator import engine
-from orchestrator.attachments import IMAGE_TOKENS, MOST_BYTES, NotSendable, attached, media_of
+from orchestrator.attachments import IMAGE_TOKENS, MOST_BYTES, NotSendable, attached, ending_of, media_of
 from orchestrator.cli.app import run as orch_run
 from orchestrator.engine import RunOptions
 from orchestrator.errors import StoreError
@@ -79,6 +79,8 @@ def test_what_a_file_is_its_bytes_say() -> None:
     assert {body: media_of(body) for body in kinds} == kinds
     assert attached("photo", PNG).tokens == IMAGE_TOKENS
     assert attached("plan", PDF).tokens == 2 * 3_000
+    endings = {PNG: ".png", PDF: ".pdf", b"text": ".txt", b"BM\0\0": ".bin", b"\xff": ".bin"}
+    assert {body: ending_of(body) for body in endings} == endings
     with pytest.raises(NotSendable, match="neither UTF-8 text nor a file that models take"):
         attached("photo", JUNK)
     with pytest.raises(NotSendable, match="5,000,001 bytes"):
@@ -190,6 +192,16 @@ def test_each_vendor_is_sent_its_own_form_from_the_command_line(
     assert message["content"][:4] == SENT[vendor]
     assert json.dumps(message["content"][4]).count("attached file") == 2
     assert orch_run(["run", "--yes", "--set", "photo=@nowhere.png"]) == 2
+    capsys.readouterr()
+    (tmp_path / "in" / "given.json").write_text('{"photo": "photo.png"}')
+    for unmarked in (["--set", "photo=photo.png"], ["--input", "in/given.json"]):  # would be sent as the text of a file
+        assert orch_run(["run", "--yes", *unmarked]) == 2
+        assert 'the input photo is a file, and "photo.png" is a text' in capsys.readouterr().err
+    (tmp_path / "orchestrator.toml").write_text(told)
+    assert orch_run(["plan", "--set", "photo=@photo.png", "--set", "plan=@in/plan.pdf"]) == 0
+    planned = " ".join(capsys.readouterr().out.split())
+    assert f"would be refused: photo is image/png, which {vendor} does not take" in planned
+    assert f"plan is application/pdf, which {vendor} does not take" in planned
 
 
 @pytest.mark.parametrize("accepts", [False, True])

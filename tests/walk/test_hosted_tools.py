@@ -13,11 +13,12 @@ import pytest
 
 from orchestrator.cli.app import run as orch_run
 from orchestrator.errors import ConfigError
+from orchestrator.plan import Plan, plan_new
 from orchestrator.trace.sources import sources_of
 from tests.strict_messages import MessagesServer
 from tests.strict_server import Seen, StrictServer
 from tests.walk.harness import House
-from tests.walk.over_http import run_here
+from tests.walk.over_http import opened, run_here
 
 PIPELINE = """
 version: 1
@@ -114,6 +115,14 @@ def project(folder: Path, url: str, cap: str = "1.00") -> dict[str, str]:
     return {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k", "HOME": str(folder), "ORCH_TRUST": "1"}
 
 
+def plan_here(folder: Path, env: Mapping[str, str], inputs: Mapping[str, Any]) -> Plan:
+    async def go() -> Plan:
+        async with opened(folder, env) as (services, graph):
+            return await plan_new(services, graph, inputs)
+
+    return asyncio.run(go())
+
+
 @pytest.mark.parametrize("vendor", list(VENDORS))
 def test_a_search_keeps_its_sources_and_is_paid_for(
     tmp_path: Path, vendor: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -155,8 +164,13 @@ def test_a_search_keeps_its_sources_and_is_paid_for(
 def test_S31_a_cap_reserves_for_every_search_that_may_be_made(tmp_path: Path, cap: str, sent: int) -> None:
     """Three searches are $0.03, and the 18,000 tokens that they may bring $0.0198: with the answer $0.052."""
     with StrictServer(responses) as server:
-        seen = run_here(tmp_path, project(tmp_path, server.base_url, cap) | {"ORCH_MODEL": "openai:m-1"}, IDEA)
+        env = project(tmp_path, server.base_url, cap) | {"ORCH_MODEL": "openai:m-1"}
+        seen = run_here(tmp_path, env, IDEA)
         assert len(server.seen) == sent
+        planned = [step.cost_high_usd for step in plan_here(tmp_path, env, IDEA).steps]
+    # The plan's worst case holds the searches too: it is not below what the first call reserves.
+    assert planned[0] is not None
+    assert planned[0] > Decimal("0.052")
     assert seen.status == ("succeeded" if sent else "paused")
 
 

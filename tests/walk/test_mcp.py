@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from tests.contract.vendors import VENDORS, Vendor
+from tests.strict_server import Seen as Request
 from tests.walk.harness import Seen
-from tests.walk.over_http import commands, run_here
+from tests.walk.over_http import at, commands, named, run_here
 
 SERVER = """
 import json
@@ -210,6 +212,25 @@ def test_calls_are_checked_by_the_pinned_schema_and_errors_are_answers(project: 
     assert all_ended(project)
 
 
+@VENDORS
+def test_pinned_tools_are_offered_to_each_vendor_as_their_server_describes_them(
+    project: Path, say: Say, vendor: Vendor
+) -> None:
+    """Their schemas are not ours: optional fields and open objects stay, and are not said to be strict."""
+    say("mcp", "pin", "--yes")
+
+    def answer(seen: Request) -> dict[str, Any]:
+        call = {"name": "files_read_file", "arguments": {"name": "notes.txt"}}  # `lines` has a default
+        return {"tool_calls": [call]} if seen.turn == 0 else {"text": "done"}
+
+    with vendor.stand_in(answer) as server:
+        config = project / "orchestrator.toml"
+        config.write_text(f"{config.read_text()}\n{named(vendor, server)}")
+        seen = run_here(project, {**os.environ, **at(server, vendor)}, {"idea": "a shop"})
+        assert (seen.status, outputs(seen)) == ("succeeded", ["the customer's notes"])
+        assert "read_file" in json.dumps(server.bodies[0]["tools"])
+
+
 def test_S26_a_tool_that_wants_a_word_waits_for_it(project: Path, say: Say) -> None:
     say("mcp", "pin", "--yes")
     (project / "answers" / "look.json").write_text(calls(("write_file", {"name": "a", "text": "hello"})))
@@ -237,10 +258,13 @@ def test_S24_a_server_is_part_of_what_a_project_is_trusted_for(
 
 def test_a_server_that_does_not_start_is_named_and_nothing_is_sent(project: Path, say: Say) -> None:
     say("mcp", "pin", "--yes")
-    (project / "server.py").write_text("import sys\nsys.exit(3)\n")
+    (project / "server.py").write_text(
+        "import sys\nprint('one', file=sys.stderr)\nsys.exit('no module \\x1b named x')\n"
+    )
     failed = say("run", "--set", "idea=a shop", code=1)
     assert "the MCP server files cannot be started" in failed
-    assert "nothing was sent" in failed
+    assert "its last line was “no module \\x1b named x”; nothing was sent" in " ".join(failed.split())
+    assert "its last line was “no module" in " ".join(say("mcp", "pin", code=3).split())
 
 
 @pytest.fixture
