@@ -224,7 +224,7 @@ def _plan(graph: Graph, steps: list[PlannedStep], hosts: tuple[str, ...]) -> Pla
     low = [s.cost_low_usd for s in asked]
     high = [s.cost_high_usd for s in asked if s.action != "reuse"]
     budget = graph.spec.budget
-    stops = budget is not None and budget.usd is not None and budget.unpriced == "refuse"
+    stops = budget is not None and budget.unpriced == "refuse"
     led = ": the cap cannot be kept, so the run would stop there" if stops else ""
     notes = [f"no price is known for the model of {s.name}{led}" for s in asked if s.cost_low_usd is None]
     return Plan(
