@@ -39,16 +39,15 @@ STDOUT: Final = subprocess.STDOUT
 # Beside our own modules: what these import when they are first used.
 NEEDED: Final = (
     "alembic.command",
-    "anthropic",
     "dotenv",
     "jinja2.sandbox",
     "jsonschema",
-    "openai",
     "psycopg",
     "rich.console",
     "sqlalchemy.dialects.postgresql.psycopg",
     "sqlalchemy.dialects.sqlite",
 )
+SDKS: Final = {"ANTHROPIC_API_KEY": "anthropic", "OPENAI_API_KEY": "openai"}  # large: for whom they are of use
 _MESSAGE: Final = 1 << 17  # an environment is far smaller
 
 
@@ -184,9 +183,12 @@ def _serve(ours: socket.socket) -> None:
         asked, given, _, _ = socket.recv_fds(ours, _MESSAGE, 4)
         if not asked:
             os._exit(0)
+        command = json.loads(asked)
+        for variable in SDKS.keys() & command["env"].keys():
+            importlib.import_module(SDKS[variable])
         if os.fork() == 0:
             ours.close()
-            return _become(json.loads(asked), given)
+            return _become(command, given)
         for one in given:
             os.close(one)
 

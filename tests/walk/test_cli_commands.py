@@ -18,6 +18,7 @@ import pytest
 
 from orchestrator.cli.app import COMMANDS, root
 from orchestrator.cli.app import run as orch_run
+from tests import process_kit
 
 HEAVY = ("openai", "anthropic", "sqlalchemy", "sqlmodel", "pydantic", "jinja2", "yaml", "alembic", "rich", "jsonschema")
 
@@ -27,16 +28,7 @@ def orch(
 ) -> subprocess.CompletedProcess[str]:
     """One command in a process of its own, without the developer's settings."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("ORCH_", "OPENAI_", "ANTHROPIC_"))}
-    return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *arguments],
-        cwd=cwd,
-        env={**own, "ORCH_TRUST": "1", **(env or {})},
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=120,
-        check=False,
-    )
+    return process_kit.run(cwd or Path.cwd(), *arguments, env={**own, "ORCH_TRUST": "1", **(env or {})})
 
 
 @pytest.fixture
@@ -68,7 +60,7 @@ def test_help_loads_no_sdk_no_database_and_no_models(arguments: list[str]) -> No
 def test_help_is_quick() -> None:
     """Under 300 ms on an idle core; processor time is measured, so that a busy machine passes."""
     before = os.times()
-    orch("--help")
+    subprocess.run([sys.executable, "-m", "orchestrator", "--help"], stdout=subprocess.DEVNULL, check=True)
     after = os.times()
     spent = (after.children_user - before.children_user) + (after.children_system - before.children_system)
     assert spent < 0.3
