@@ -48,7 +48,7 @@ NEEDED: Final = (
     "sqlalchemy.dialects.sqlite",
 )
 SDKS: Final = {"ANTHROPIC_API_KEY": "anthropic", "OPENAI_API_KEY": "openai"}  # large: for whom they are of use
-_MESSAGE: Final = 1 << 17  # an environment is far smaller
+_asking: Final = threading.Lock()
 
 
 class Process:
@@ -71,18 +71,11 @@ class Process:
             self.stderr, err = (None, out) if stderr == STDOUT else _stream(stderr, theirs)
             self._told, told = socket.socketpair()
             theirs.enter_context(told)
-            asked = json.dumps({"arguments": arguments, "folder": str(folder), "env": dict(env)}).encode()
-            socket.send_fds(_forker(), [asked], [given, out, err, told.fileno()])
-        self.pid = int(self._line())
-
-    def _line(self) -> str:
-        """What the process's parent says next: its pid, then how it ended."""
-        said = b""
-        while not said.endswith(b"\n"):
-            piece = self._told.recv(1)
-            assert piece, "the process that forks has ended"
-            said += piece
-        return said.decode()
+            with _asking:
+                socket.send_fds(_forker(), [b"."], [given, out, err, told.fileno()])
+            asked = json.dumps({"arguments": arguments, "folder": str(folder), "env": dict(env)})
+            self._told.sendall(f"{asked}\n".encode())
+        self.pid = int(_line(self._told))
 
     def poll(self) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -94,7 +87,7 @@ class Process:
             # Of a socket whose timeout is 0, a read that has nothing says so by another error.
             self._told.settimeout(timeout if timeout is None else max(timeout, 0.001))
             try:
-                self.returncode = int(self._line())
+                self.returncode = int(_line(self._told))
             except TimeoutError:
                 raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
             self._told.close()
@@ -122,7 +115,8 @@ class Process:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it ends in this moment, and its parent has seen it
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -147,6 +141,16 @@ def run(
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
+def _line(told: socket.socket) -> str:
+    """What a command's parent says next: its pid, then how it ended."""
+    said = b""
+    while not said.endswith(b"\n"):
+        piece = told.recv(1)
+        assert piece, "the process that forks has ended"
+        said += piece
+    return said.decode()
+
+
 @contextlib.contextmanager
 def _devnull() -> Any:
     with open(os.devnull, "rb") as nothing:
@@ -165,7 +169,7 @@ def _stream(wanted: int, theirs: contextlib.ExitStack) -> tuple[IO[str] | None, 
 @functools.cache
 def _forker() -> socket.socket:
     """The process that forks, begun when the first command is started; it ends when this end is closed."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = socket.socketpair()
     with theirs:
         command = [sys.executable, "-m", "tests.process_kit", str(theirs.fileno())]
         process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=DEVNULL)
@@ -180,10 +184,11 @@ def _forker() -> socket.socket:
 def _serve(ours: socket.socket) -> None:
     """Fork for each command that is asked for. Returns in the process of a command, which then runs it."""
     while True:
-        asked, given, _, _ = socket.recv_fds(ours, _MESSAGE, 4)
+        asked, given, _, _ = socket.recv_fds(ours, 1, 4)
         if not asked:
             os._exit(0)
-        command = json.loads(asked)
+        with socket.socket(fileno=os.dup(given[-1])) as told, told.makefile() as lines:
+            command = json.loads(lines.readline())
         for variable in SDKS.keys() & command["env"].keys():
             importlib.import_module(SDKS[variable])
         if os.fork() == 0:
