@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.answering import ToolUnapproved, ToolWaits
+from orchestrator.answering import ToolWaits
 from orchestrator.bodies.asking import (
-    AtOnce,
     Begin,
     Restarted,
     Services,
@@ -41,39 +40,33 @@ from orchestrator.bodies.summarising import with_summaries
 from orchestrator.bodies.switching import fallbacks_of
 from orchestrator.chain import Chain, ChainStopped, Finished
 from orchestrator.collecting import Collected, collect, is_collector
-from orchestrator.context import build_context, shows_draft
-from orchestrator.errors import BudgetExceeded, OrchError, StepFailed, StoreError
+from orchestrator.context import build_context
+from orchestrator.ending import commit_step, error_record, fail_step, let_wait
+from orchestrator.errors import OrchError, StepFailed, StoreError
 from orchestrator.expressions import ExpressionError
 from orchestrator.facts import FactsResult, check_facts
 from orchestrator.fan_out import collector
 from orchestrator.gates import gate_step
 from orchestrator.graph import Graph, StepNode
 from orchestrator.handing import AUTHOR, facts_of, guards_of, handed
-from orchestrator.merges import Edits, Outcome, bring_together
 from orchestrator.moves import count_reasks
 from orchestrator.output import run_checks, schema_faults
 from orchestrator.reads import read_data, read_values
-from orchestrator.repeating import Visit, round_of, visited
+from orchestrator.repeating import round_of
 from orchestrator.spec import SENSITIVITY_RANK, Sensitivity
 from orchestrator.staleness import holds
 from orchestrator.stopwatch import time_limit
 from orchestrator.store.records import Claim, Fenced, Journal, ToolRow
 from orchestrator.tools_done import DoneBefore
 from orchestrator.values import (
-    Again,
     CallRow,
-    Commit,
-    CommitResult,
     Context,
     Dispatch,
-    DoneCall,
-    ErrorRecord,
     Event,
     Manifest,
     NewArtifact,
     RunRow,
     Snapshot,
-    Usage,
 )
 from orchestrator.workers import aside, run_blocking
 
@@ -103,15 +96,15 @@ async def run_step(services: Services, graph: Graph, run: RunRow, dispatch: Disp
             hint="raise `timeout` on the step, then `orch resume` runs it again; finished steps are kept",
             code="timeout",
         )
-        return await _failed(walk, limit, None)
+        return await fail_step(walk, limit, None)
     except ToolWaits as waits:
-        return await _waiting(walk, waits)
+        return await let_wait(walk, waits)
     except ChainStopped as stopped:
-        return await _failed(walk, stopped.error, stopped.done)
+        return await fail_step(walk, stopped.error, stopped.done)
     except StoreError:
         raise
     except OrchError as error:
-        return await _failed(walk, error, None)
+        return await fail_step(walk, error, None)
 
 
 async def _passed_by(walk: Walk, snapshot: Snapshot, now: Manifest) -> tuple[Dispatch, ...] | None:
@@ -180,7 +173,7 @@ async def _collector_step(walk: Walk) -> tuple[Dispatch, ...]:
     if found.kept is not None:
         return await _keep(walk, *found.kept)
     once = replace(walk, step=replace(walk.step, repeat=None))  # a loop is over each item, not over their list
-    return await _commit(once, Snapshot({}), found.artifact, None, found.base_head, [], 0, found.notes)
+    return await commit_step(once, Snapshot({}), found.artifact, None, found.base_head, [], 0, found.notes)
 
 
 # --- a step that asks a model -----------------------------------------------------------------------------------------
@@ -288,7 +281,7 @@ async def _commit_model(
     done = replace(finished.done, answer=verdict.body)
     calls = [*(c.done for c in (*before, *finished.calls) if c.done), done]
     reasks = count_reasks((*before, *finished.calls))
-    return await _commit(walk, snapshot, artifact, done, base_head, calls, reasks, verdict.notes)
+    return await commit_step(walk, snapshot, artifact, done, base_head, calls, reasks, verdict.notes)
 
 
 # --- a step in plain Python -------------------------------------------------------------------------------------------
@@ -323,7 +316,7 @@ async def _python_step(walk: Walk) -> tuple[Dispatch, ...]:
         facts=facts_of(walk.step, snapshot) if hand else {},
         guards=guards_of(walk.step, snapshot) if hand else (),
     )
-    return await _commit(walk, snapshot, artifact, None, snapshot.head.id if snapshot.head else None, [], 0)
+    return await commit_step(walk, snapshot, artifact, None, snapshot.head.id if snapshot.head else None, [], 0)
 
 
 async def _look(walk: Walk) -> tuple[Snapshot, Manifest]:
@@ -467,7 +460,7 @@ async def _body_step(walk: Walk) -> tuple[Dispatch, ...]:
     base = journal.base_head if journal is not None and journal.manifest is not None else claim.base_head
     notes = [dropped_note(drop) for drop in facts.dropped]
     done = [call.done for call in calls if call.done]
-    return await _commit(walk, snapshot, artifact, None, base, done, count_reasks(calls), notes)
+    return await commit_step(walk, snapshot, artifact, None, base, done, count_reasks(calls), notes)
 
 
 async def _failed_before(walk: Walk, now: Manifest) -> list[Journal]:
@@ -520,151 +513,6 @@ def _found_said(walk: Walk, snapshot: Snapshot, body: bytes) -> tuple[FactsResul
         )
     stored = step.contract.dump(facts.value)
     return facts, _Made(stored, step.contract.field_hashes(stored))
-
-
-# --- the end ----------------------------------------------------------------------------------------------------------
-
-
-async def _commit(
-    walk: Walk,
-    snapshot: Snapshot,
-    artifact: NewArtifact,
-    done: DoneCall | None,
-    base_head: str | None,
-    calls: Sequence[DoneCall],
-    reasks: int,
-    notes: Sequence[str] = (),
-) -> tuple[Dispatch, ...]:
-    usage = sum((c.usage for c in calls if c.usage), Usage())
-    costs = [c.cost_usd for c in calls]
-    summary = {
-        "calls": len(calls),
-        "reasks": reasks,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cost_usd": str(sum(c for c in costs if c is not None)) if any(c is not None for c in costs) else None,
-        "cost_partial": None in costs or any(c.lost for c in calls),
-        "seconds": round(sum(c.seconds for c in calls), 3),
-    }
-    commit = Commit(
-        dispatch=walk.dispatch,
-        artifact=artifact,
-        done=done,
-        children=() if walk.dispatch.item else walk.graph.children[walk.step.name],
-        base_head=base_head,
-        events=tuple(Event("step.note", data={"text": note}) for note in notes),
-        shown_head=shows_draft(walk.step, snapshot),
-        on_moved=walk.step.spec.on_input_change,
-    )
-    ending = _ending(walk, snapshot, artifact, summary)
-    starter = AtOnce(walk.graph, walk.services.worker)
-    result = await walk.services.store.commit(ending.of(commit), starter)
-    while result.present is not None:  # edited by a person: merged with what stands there now, until it still does
-        versions = await walk.services.store.versions(walk.run.id, walk.step.name, walk.dispatch.item)
-        edits = Edits(walk.step, result.present, versions, walk.place)
-        merged = await bring_together(edits, artifact, read_values(walk.step, snapshot))
-        ending = replace(_ending(walk, snapshot, merged.merge.artifact, summary), merged=merged)
-        result = await walk.services.store.commit(ending.of(commit), starter)
-    return _after_commit(walk, result, ending, summary)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """How a step is about to end: the event that says so, what is told, what its loop makes of the value, and what the
-    value was merged from."""
-
-    end: Event
-    notes: tuple[str, ...] = ()
-    again: Again | None = None
-    merged: Outcome | None = None
-
-    def of(self, commit: Commit) -> Commit:
-        """The commit that ends it so."""
-        told = tuple(Event("step.note", data={"text": note}) for note in self.notes)
-        if self.merged is None:
-            return replace(commit, events=(*commit.events, *told, self.end), again=self.again)
-        return replace(
-            commit,
-            artifact=self.merged.draft,
-            merge=self.merged.merge,
-            events=(*commit.events, *self.merged.events, *told, self.end),
-            again=self.again,
-        )
-
-
-def _ending(walk: Walk, snapshot: Snapshot, artifact: NewArtifact, summary: Mapping[str, Any]) -> _Ending:
-    """How a step ends that has come to this value."""
-    value = walk.step.contract.load(artifact.body) if walk.step.repeat is not None else None
-    visit = visited(walk.step, value, snapshot)
-    again, end = _after_visit(walk, visit, summary)
-    late = visit is not None and bool(visit.why) and again is None
-    notes = (f"accepted after {visit.number} visits, although {visit.why}",) if late and visit is not None else ()
-    return _Ending(end, notes, again)
-
-
-def _after_visit(walk: Walk, visit: Visit | None, summary: Mapping[str, Any]) -> tuple[Again | None, Event]:
-    """What the step's loop makes of this visit, and the event that says how it ended."""
-    repeat = walk.step.repeat
-    if visit is None or repeat is None or not visit.why or (visit.is_last and repeat.then == "accept"):
-        return None, Event("step.done", data=summary)
-    if not visit.is_last:
-        told = {"round": visit.number, "of": visit.of, "reason": visit.why}
-        return Again(visit.number), Event("step.repeat", data={**summary, **told})
-    error = ErrorRecord(
-        "not_good_enough",
-        f"after {visit.of} visits {visit.why}",
-        f"the last version is kept: edit it, or raise max_rounds ({repeat.place}); `orch resume` visits once more",
-    )
-    return Again(visit.number - 1, error), Event("step.failed", data=_told(error))
-
-
-def _told(error: ErrorRecord) -> dict[str, Any]:
-    return {"code": error.code, "message": error.message, "hint": error.hint}
-
-
-def _after_commit(
-    walk: Walk, result: CommitResult, ending: _Ending, summary: Mapping[str, Any]
-) -> tuple[Dispatch, ...]:
-    merged = ending.merged
-    if result.outcome not in ("fenced", "conflict"):
-        for note in (*ending.notes, *(merged.notes if merged else ())):
-            walk.emit("step.note", text=note)
-    if result.outcome in ("again", "exhausted"):
-        walk.emit(ending.end.kind, version=result.version, **ending.end.data)
-    if result.outcome in ("committed", "moved"):
-        walk.emit("step.done", version=result.version, **summary)
-    if result.outcome == "moved":
-        stands = walk.step.spec.on_input_change == "keep"
-        walk.emit("step.moved", inputs=list(result.moved), redo=bool(result.ready) and not stands, stands=stands)
-    if result.outcome == "conflict" and merged is not None and merged.merge.error is not None:
-        walk.emit("step.waiting", **_told(merged.merge.error))
-    return result.ready
-
-
-async def _failed(walk: Walk, error: OrchError, done: DoneCall | None) -> tuple[Dispatch, ...]:
-    if isinstance(error, BudgetExceeded) and walk.run.on_exceed == "pause":
-        if done is not None:
-            await walk.services.store.done(walk.dispatch, done)
-        raise error
-    ready: tuple[Dispatch, ...] = ()
-    if walk.dispatch.item is not None:
-        ready = await walk.services.store.fail_item(walk.dispatch, error_record(error), done)
-    else:
-        await walk.services.store.fail(walk.dispatch, error_record(error), done)
-    walk.emit("step.failed", code=error.code, message=error.message, hint=error.hint)
-    return ready
-
-
-async def _waiting(walk: Walk, error: OrchError) -> tuple[Dispatch, ...]:
-    if isinstance(error, ToolUnapproved):
-        error.hint = f'orch approve {walk.place} | orch reject {walk.place} -m "…"'
-    await walk.services.store.wait(walk.dispatch, error_record(error))
-    walk.emit("step.waiting", code=error.code, message=error.message, hint=error.hint)
-    return ()
-
-
-def error_record(error: OrchError) -> ErrorRecord:
-    return ErrorRecord(error.code, error.message, error.hint, error.exit_code)
 
 
 def _highest(*levels: Sensitivity) -> Sensitivity:
