@@ -57,13 +57,13 @@ from orchestrator.moves import (
     turn,
     was_compacted,
 )
-from orchestrator.providers.base import Provider, StreamEvent, may_be_billed
+from orchestrator.providers.base import RETRYABLE, Provider, StreamEvent, may_be_billed
 from orchestrator.providers.endpoints import Endpoints
 from orchestrator.providers.foreign import since_compaction
 from orchestrator.providers.kept import Kept
 from orchestrator.providers.limits import Admission
 from orchestrator.providers.prices import Prices
-from orchestrator.providers.retry import respond
+from orchestrator.providers.retry import nothing, respond
 from orchestrator.providers.tokens import estimate
 from orchestrator.providers.window import over_window
 from orchestrator.spec import Effort
@@ -255,15 +255,18 @@ class Chain:
         sent, timer = last.sent, _Timer(self.clock)
         timer.start()
         request = replace(self._request(move)[0], thread=sent.previous, call=len(self.calls))
+        kept = Kept(self.provider, last.response_id)
         try:
             reply = await respond(
-                Kept(self.provider, last.response_id),
+                kept,
                 request,
                 self._listener(sent, timer),
                 deadline=self.policy.deadline,
                 clock=self.clock,
             )
-        except ProviderFailure:  # whatever it is, the same call meets it again, and says it
+        except ProviderFailure as failure:  # whatever it is, the same call meets it again, and says it
+            if request.background and failure.kind in RETRYABLE:  # it may still be made
+                await kept.forget(request)
             return None
         self._event("call.adopted", seq=sent.seq, response_id=reply.id)
         await self.recorder.told(Event("call.adopted", data={"seq": sent.seq, "response_id": reply.id}))
@@ -293,7 +296,7 @@ class Chain:
             self._lost = bool(sent.reserve_usd)
 
         self._lost = False
-        kept = Kept(self.provider) if request.background else None
+        kept = Kept(self.provider, again=again) if request.background else None
         try:
             reply = await respond(
                 kept or self.provider,
@@ -304,7 +307,7 @@ class Chain:
                 patience=PATIENCE if self.fallbacks else math.inf,
                 admission=self._admission(sent, request),
                 begin=begin,
-                again=again,
+                again=again if kept is None else nothing,  # to listen again costs nothing
             )
         except asyncio.CancelledError:
             if timer.started is not None:
@@ -324,7 +327,8 @@ class Chain:
                 return None
             if kept is not None:
                 await kept.forget(request)
-            await self._failed(sent, failure, timer.seconds())
+            billed = may_be_billed(failure) or (kept is not None and kept.begun)
+            await self._failed(sent, failure, timer.seconds(), billed)
             return None
         return await self._weigh(sent, request, reply, timer.seconds())
 
@@ -470,9 +474,9 @@ class Chain:
 
     # --- what came back
 
-    async def _failed(self, sent: SentCall, failure: ProviderFailure, seconds: float) -> None:
-        """A lost or unknown chain is rebuilt once; everything else ends the thread."""
-        usage = None if may_be_billed(failure) else Usage()
+    async def _failed(self, sent: SentCall, failure: ProviderFailure, seconds: float, billed: bool) -> None:
+        """A lost or unknown chain is rebuilt once; everything else ends the thread. `billed`: it may have been."""
+        usage = None if billed else Usage()
         done = DoneCall(
             sent.id, None, "failed", "error", reason=failure.kind, usage=usage, seconds=seconds,
             cost_usd=Decimal(0) if usage else None, lost=self._lost, first_text_seconds=self._first_text,

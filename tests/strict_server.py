@@ -156,6 +156,7 @@ class StrictServer:
         self.taken: Callable[[], None] = lambda: None  # called as soon as a request is here
         self.stalling = threading.Event()  # a stream stands still
         self.asked_for: list[str] = []  # paths by which a response was to be had again
+        self.refusing: list[int] = []  # how the next requests for a response that is kept are refused
         self.unfinished = 0  # so many times it is told that a background response is still being made
         self.stopped: list[str] = []  # ids of background responses that were cancelled
         self.connections = 0
@@ -639,6 +640,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if match is None:
                 raise Refused(404, "Not found")
+            if self.server.app.refusing:
+                status = self.server.app.refusing.pop(0)
+                self._json(status, Refused(status, "Not now.").body, {"retry-after-ms": "1"})
+                return
             response, query = self.server.app.retrieve(match[1], self.path), match[2] or ""
             if "stream=true" not in query:
                 self._json(200, response)

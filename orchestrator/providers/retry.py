@@ -30,7 +30,7 @@ TRIES: Final = 5
 Sleep = Callable[[float], Awaitable[None]]
 
 
-async def _nothing() -> None:
+async def nothing() -> None:
     """What is to be done beside a try where nothing is."""
 
 
@@ -43,8 +43,8 @@ async def respond(
     clock: Clock | None = None,
     sleep: Sleep = asyncio.sleep,
     admission: Admission | None = None,
-    begin: Callable[[], Awaitable[None]] = _nothing,
-    again: Callable[[], Awaitable[None]] = _nothing,
+    begin: Callable[[], Awaitable[None]] = nothing,
+    again: Callable[[], Awaitable[None]] = nothing,
     patience: float = math.inf,
 ) -> Reply:
     """Ask until there is a reply, at most five times. `deadline` is monotonic seconds of `clock`; None = no limit.
@@ -71,7 +71,7 @@ async def respond(
             with attempt:
                 async with way_in.entered(min(policy.left(), patience), policy.waits) as one_try:
                     within = policy.within_time(request)
-                    await (begin() if policy.tries == 1 else again() if policy.may_be_billed else _nothing())
+                    await (begin() if policy.tries == 1 else again() if policy.may_be_billed else nothing())
                     reply = await provider.respond(within, listener)
                     one_try.used(reply.usage.input_tokens + reply.usage.output_tokens if reply.usage else None)
                 return replace(reply, tries=attempt.retry_state.attempt_number)

@@ -48,7 +48,7 @@ def test_A24_a_cancelled_call_leaves_nothing_half_done_and_is_charged(
         prices = '[prices."m-*"]\ninput = 1\noutput = 2\n'
         (tmp_path / "orchestrator.toml").write_text('user = "ana"\n' + prices)
         server.faults = [Fault(stalled=events, stall_seconds=60)]
-        cancelled, resumed = asyncio.run(_cancelled_and_resumed(tmp_path, vendor, server, words=events > 0))
+        cancelled, resumed = asyncio.run(cancelled_and_resumed(tmp_path, vendor, server, words=events > 0))
         assert server.seen[0].disconnected.wait(10), "the connection is closed"
     assert cancelled.status == "paused"
     assert cancelled.artifacts.keys() == {"idea"}
@@ -69,7 +69,7 @@ def test_A24_a_cancelled_call_leaves_nothing_half_done_and_is_charged(
     check_no_gap(resumed)
 
 
-async def _cancelled_and_resumed(
+async def cancelled_and_resumed(
     folder: Path, vendor: Vendor, server: StrictServer, *, words: bool
 ) -> tuple[Seen, Seen]:
     said = asyncio.Event()
@@ -96,7 +96,7 @@ async def _cancelled_and_resumed(
 def test_a_background_call_is_stopped_at_the_vendor_when_nobody_will_ask_for_it(tmp_path: Path, by: str) -> None:
     """One that ran out of its step's time is: the next attempt asks anew. One that a person has stopped goes on there,
     and is fetched when the run is resumed."""
-    timed = "write: {timeout: 1s, reads" if by == "its time" else "write: {reads"
+    timed = "write: {timeout: 3s, reads" if by == "its time" else "write: {reads"
     pipeline = PIPELINE.replace("write: {reads", timed).replace("max_output_tokens: 500", "background: true")
     with StrictServer(lambda seen: {"text": WORDS}) as server:
         (tmp_path / "note.yaml").write_text(pipeline)
@@ -109,7 +109,7 @@ def test_a_background_call_is_stopped_at_the_vendor_when_nobody_will_ask_for_it(
             assert server.stopped == [server.seen[0].response["id"]]
             run, asked = resume_here(tmp_path, at(server, OPENAI, "m-1")), 2
         else:
-            _, run = asyncio.run(_cancelled_and_resumed(tmp_path, OPENAI, server, words=True))
+            _, run = asyncio.run(cancelled_and_resumed(tmp_path, OPENAI, server, words=True))
             asked = 1
             assert server.stopped == []
     assert (run.status, run.text("write"), len(server.seen)) == ("succeeded", WORDS, asked)
