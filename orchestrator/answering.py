@@ -27,6 +27,7 @@ from typing import Protocol
 from orchestrator.clock import Clock
 from orchestrator.errors import OrchError
 from orchestrator.store.records import ToolRow
+from orchestrator.store.tool_approvals import wants
 from orchestrator.tools import Tool, call_tool, refusal
 from orchestrator.tools_done import DoneBefore, is_in_doubt
 from orchestrator.values import CallRow, Event, ToolCall, ToolOutput
@@ -182,6 +183,4 @@ def _in_doubt(call: ToolCall) -> ToolInDoubt:
 
 
 def _unapproved(step: str, calls: Sequence[ToolCall]) -> ToolUnapproved:
-    names = [f"{call.name}({call.arguments})" for call in calls]
-    shown = ", ".join(name if len(name) <= 120 else f"{name[:119]}…" for name in names)
-    return ToolUnapproved(f"{step} wants to call {shown}")
+    return ToolUnapproved(wants(step, [(call.name, call.arguments) for call in calls]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import getpass
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -384,7 +385,7 @@ def _refuse_keys(data: Mapping[str, Any], path: Path, shown: str) -> None:
             raise ConfigError(
                 f"{shown} holds a key: providers.{name}.api_key",
                 hint="Keys do not belong into files; name the environment variable in api_key_env.",
-                place=_toml_place(path, ["api_key"]),
+                place=_toml_place(path, ["providers", name, "api_key"]),
             )
         variable = table.get("api_key_env")
         if isinstance(variable, str) and not _VARIABLE.fullmatch(variable):
@@ -392,7 +393,7 @@ def _refuse_keys(data: Mapping[str, Any], path: Path, shown: str) -> None:
             raise ConfigError(
                 f"{shown}: providers.{name}.api_key_env is not the name of an environment variable",
                 hint="Write a name in capitals, such as OPENAI_API_KEY, and set the key in the environment.",
-                place=_toml_place(path, ["api_key_env"]),
+                place=_toml_place(path, ["providers", name, "api_key_env"]),
             )
 
 
@@ -409,11 +410,36 @@ def _key_hint(loc: Sequence[str]) -> str:
 
 
 def _toml_place(path: Path, loc: Sequence[str]) -> Place:
-    """The first line that sets the last key of a path, as far as a plain look at the text can tell."""
-    key = re.compile(rf"^\s*[\"']?{re.escape(loc[-1])}[\"']?\s*=|^\s*\[.*\b{re.escape(loc[-1])}[\"']?\]")
+    """The line that sets a key, below the header of its table; where it is written in another way the header, else the
+    first line that sets a key of this name."""
+    key = re.compile(rf"^\s*[\"']?{re.escape(loc[-1])}[\"']?\s*=")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    found = next((number for number, line in enumerate(lines, 1) if key.match(line)), 0)
-    return Place(str(path), found)
+    table: list[str] = []
+    header = named = 0
+    for number, line in enumerate(lines, 1):
+        table = _header(line) or table
+        if key.match(line):
+            if table == [*loc[:-1]]:
+                return Place(str(path), number)
+            named = named or number
+        elif _header(line) is not None and (table == [*loc] or (table == [*loc[:-1]] and not header)):
+            header = number
+    return Place(str(path), header or named)
+
+
+def _header(line: str) -> list[str] | None:
+    """The names in the header of a table, without what stands ahead of ours in a pyproject.toml."""
+    if not re.match(r"\s*\[(?!\[)", line):
+        return None
+    try:
+        found: Any = tomllib.loads(line)
+    except tomllib.TOMLDecodeError:
+        return None
+    names = []
+    while found:
+        ((name, found),) = found.items()
+        names.append(name)
+    return names[2:] if names[:2] == ["tool", "orchestrator"] else names
 
 
 # --- ${env:NAME} ------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.contracts import Contract
@@ -71,6 +72,11 @@ def _refuse_keys(step: StepBuilding, use: ToolUse, keys: tuple[str, ...], what: 
 
 
 def _function(step: StepBuilding, use: ToolUse, place: Place) -> list[Tool]:
+    near = get_close_matches(use.tool, HOSTED, n=1) if ":" not in use.tool else []
+    if near:
+        what = f"{use.tool!r} is neither a reference to Python nor a tool of the provider"
+        step.error("P221", what, place, f"did you mean {near[0]!r}?")
+        return []
     found = step.load(use.tool, "tools", place)
     if found is None:
         return []

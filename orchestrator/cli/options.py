@@ -13,6 +13,9 @@ import click
 from orchestrator.cli.terminal import visible
 from orchestrator.errors import UsageError
 
+# The commands that may ask models, and so take --record and --replay.
+GOES_ON = frozenset({"run", "resume", "approve", "reject", "refresh", "rerun", "revise", "bench"})
+
 
 @dataclass(slots=True)
 class State:
@@ -34,8 +37,14 @@ class State:
     replay: str | None = None
 
     def command(self, text: str) -> str:
-        """A command the user can paste, for the project and database this one ran on; safe to print (S27)."""
-        return visible(f"{self.prefix} {text}")
+        """A command the user can paste, for the project and database this one ran on; safe to print (S27).
+
+        One that goes on with a run that is recorded or replayed does so too: a replay leads to no paid call.
+        """
+        going_on = text.split(" ", 1)[0] in GOES_ON
+        tapes = (("--record", self.record), ("--replay", self.replay)) if going_on else ()
+        taped = "".join(f" {name} {shlex.quote(folder)}" for name, folder in tapes if folder is not None)
+        return visible(f"{self.prefix} {text}{taped}")
 
 
 def state_of(context: click.Context) -> State:

@@ -234,6 +234,13 @@ class Progress(AbstractContextManager["Progress"]):
         name = event.data.get("name", "")
         self._step(event).notes.append(f"{name} was done before the step failed, and is not done again")
 
+    def _on_tool_called(self, event: Event) -> None:
+        missing = ", ".join(str(path) for path in event.data.get("missing") or ())
+        note = f"{event.data.get('name', '')} gave nothing at {missing}, which its `keep` names"
+        step = self._step(event)
+        if missing and note not in step.notes:
+            step.notes.append(note)
+
     def _on_context_edited(self, event: Event) -> None:
         what = " and ".join(str(one) for one in event.data.get("what") or ())
         self._step(event).notes.append(f"the provider {what}")

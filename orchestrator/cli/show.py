@@ -190,6 +190,8 @@ async def _show_step(desk: Desk, store: Store, run: RunRow, ref: StepRef) -> Non
     graph = desk.known_graph(run)
     if ref.version is None and not desk.state.json and await _show_gate(desk, store, run, ref, graph):
         return
+    if ref.version is None and not desk.state.json and await _show_calls(desk.state, store, run, ref):
+        return
     artifact = await store.artifact(run.id, ref.step, ref.item, ref.version)
     if desk.state.json:
         print_document(await artifact_json(store, run, artifact, graph))
@@ -238,6 +240,25 @@ async def _show_gate(desk: Desk, store: Store, run: RunRow, ref: StepRef, graph:
     print_gate(out, run, node, seen, graph)
     at = None if out.is_terminal else seen.digest[:SHOWN_DIGITS]
     for line in gate_commands(desk.state, run.number, node.name, node.gate.choices, at):
+        put(out, Text(f"  {line}", style="dim"))
+    return True
+
+
+async def _show_calls(state: State, store: Store, run: RunRow, ref: StepRef) -> bool:
+    """The tool calls that a step asks about, if it waits for a word on some."""
+    from rich.text import Text
+
+    from orchestrator.cli.gates import SHOWN_DIGITS, gate_commands
+    from orchestrator.cli.tool_approvals import print_asked
+
+    waiting = await store.asked_tools(run.id)
+    asked = next((one for one in waiting if (one.step, one.item) == (ref.step, ref.item)), None)
+    if asked is None:
+        return False
+    out = console()
+    print_asked(out, run.number, asked)
+    at = None if out.is_terminal else asked.digest[:SHOWN_DIGITS]
+    for line in gate_commands(state, run.number, asked.label, at=at):
         put(out, Text(f"  {line}", style="dim"))
     return True
 

@@ -115,7 +115,8 @@ def _print(out: Console, document: dict[str, Any], number: int) -> None:
     from rich.text import Text
 
     calls = [call for thread in document["threads"] for call in thread["calls"]]
-    reported = sum(thread["calls"][0]["input_tokens"] or 0 for thread in document["threads"] if thread["calls"])
+    first = [thread["calls"][0] for thread in document["threads"] if thread["calls"]]
+    reported = sum(call["input_tokens"] or 0 for call in first if not call["usage_estimated"])
     numbers = f"{tokens(document['estimate_tokens'])} tokens estimated"
     if reported:
         numbers += f", {tokens(reported)} by the provider"

@@ -39,6 +39,7 @@ from orchestrator.spec import (
     PipelineSpec,
     Places,
     StepSpec,
+    VendorContextSpec,
 )
 from orchestrator.yaml_nodes import Document, read_yaml
 
@@ -252,6 +253,10 @@ class _PipelineLoader:
 
     def _model(self, name: str, data: dict[str, Any], path: PathKey) -> ModelSpec | None:
         keys = self._lists(self.reader.keys(data, path, ModelSpec, "a model alias"), path)
+        if isinstance(keys.get("vendor_context"), dict):
+            edits = (*path, "vendor_context")
+            known = self.reader.keys(keys["vendor_context"], edits, VendorContextSpec, "'vendor_context'")
+            keys["vendor_context"] = self.reader.model(VendorContextSpec, known, edits, "'vendor_context'")
         return self.reader.model(ModelSpec, keys, path, f"model alias {name!r}")
 
     def _note_producers(self, steps: object) -> None:

@@ -8,6 +8,7 @@ are. The digest of all calls that a step asks about lets a person say that these
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from orchestrator.errors import UsageError
@@ -16,6 +17,7 @@ from orchestrator.store import runs
 from orchestrator.store.calls import fence, own_call
 from orchestrator.store.columns import from_micros
 from orchestrator.store.content import Bodies, put
+from orchestrator.store.json_text import dump_error, load_error
 from orchestrator.store.records import AskedTool, AskedTools, ToolAnswer
 from orchestrator.store.sql import Row, Sql, Tx, insert
 from orchestrator.values import Dispatch, Event, ToolCall
@@ -30,7 +32,7 @@ _ASK = insert(
     "ON CONFLICT (call_id, tool_id) DO NOTHING",
 )
 _ASKED = Sql(
-    "SELECT t.id, t.tool_id, t.name, k.body, s.name, s.item, a.id, a.number, a.token, t.started_at"
+    "SELECT t.id, t.tool_id, t.name, k.body, s.name, s.item, a.id, a.number, a.token, t.started_at, a.error"
     " FROM step s JOIN attempt a ON a.id = s.attempt_id JOIN call c ON c.attempt_id = a.id"
     " JOIN tool_call t ON t.call_id = c.id JOIN content k ON k.sha256 = t.arguments"
     " WHERE s.run_id = :run AND a.state = 'waiting' AND t.state = 'asked' AND t.decision IS NULL"
@@ -41,6 +43,8 @@ _REFUSE = Sql(
     "UPDATE tool_call SET decision = 'reject', state = 'done', output = :output, is_error = 1, ended_at = :now"
     " WHERE id = :id AND {scope}"
 )
+_TELL = Sql("UPDATE attempt SET error = :error WHERE id = :attempt AND state = 'waiting' AND {scope}")
+_RUN_TELLS = Sql("UPDATE run SET error = :error WHERE id = :run AND error = :was AND {scope}")
 _READY = Sql("UPDATE attempt SET state = 'ready', error = NULL WHERE id = :attempt AND state = 'waiting' AND {scope}")
 
 
@@ -107,7 +111,27 @@ def answer(tx: Tx, run_id: str, said: ToolAnswer) -> bool:
     done = [attempt for attempt in attempts if all(row[1] in said.calls for row in waiting[attempt])]
     for attempt in done:
         tx.run(_READY, attempt=attempt)
+    for attempt in attempts.difference(done):
+        _asks_less(tx, run_id, waiting[attempt], said)
     return bool(done)
+
+
+def wants(step: str, calls: Sequence[tuple[str, str]]) -> str:
+    """What is said of a step that asks about calls: their names and arguments, each cut to a line."""
+    names = [f"{name}({arguments})" for name, arguments in calls]
+    return f"{step} wants to call {', '.join(name if len(name) <= 120 else f'{name[:119]}…' for name in names)}"
+
+
+def _asks_less(tx: Tx, run_id: str, rows: Sequence[Row], said: ToolAnswer) -> None:
+    """The step still waits, for the rest: what is told of it names no call that has its answer, nor what the run
+    tells of it."""
+    left = [(row[2], bytes(row[3]).decode()) for row in rows if row[1] not in said.calls]
+    error = load_error(rows[0][10])
+    if error is not None:
+        label = f"{rows[0][4]}/{rows[0][5]}" if rows[0][5] else str(rows[0][4])
+        now = dump_error(replace(error, message=wants(label, left)))
+        tx.run(_TELL, attempt=rows[0][6], error=now)
+        tx.run(_RUN_TELLS, run=run_id, was=rows[0][10], error=now)
 
 
 def _compare(shown: AskedTools, said: ToolAnswer) -> None:
@@ -128,4 +152,4 @@ def _decide(tx: Tx, row_id: str, said: ToolAnswer) -> None:
     tx.run(_REFUSE, id=row_id, output=put(tx, f"A person refused this call{words}"), now=tx.now)
 
 
-__all__ = ["ASKED_CHANGED", "NOT_ASKED", "answer", "ask", "asked"]
+__all__ = ["ASKED_CHANGED", "NOT_ASKED", "answer", "ask", "asked", "wants"]

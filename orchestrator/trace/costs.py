@@ -123,7 +123,7 @@ def _way(way: Way) -> dict[str, Any]:
 def said(found: Comparison) -> tuple[str, ...]:
     """What the numbers say, plainly: also where a chain would have been the cheaper way."""
     lines = [_against(found, name) for name in WAYS[1:]]
-    if found.run.as_run.cost_usd is None:
+    if found.run.as_run.cost_usd is None and found.run.as_run.input_tokens:
         lines = ["no price is known for the run's calls; give one under [prices] in the project file"]
     if found.replaced:
         lines.append(f"{found.replaced:.1%} of what the chain would have read had been replaced by then")

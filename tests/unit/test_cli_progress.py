@@ -116,6 +116,14 @@ def test_another_model_and_changed_inputs_are_told_for_good_on_a_terminal_too() 
     ]
 
 
+def test_what_keep_names_and_a_tool_did_not_give_is_told_once() -> None:
+    progress, file = listening("a")
+    for _ in range(2):
+        progress(event("tool.called", "a", name="find", id="c", seconds=0, is_error=False, cut=0, missing=["nam"]))
+    progress(event("step.done", "a", version=1, calls=1, seconds=1.0))
+    assert file.getvalue().count("find gave nothing at nam, which its `keep` names") == 1
+
+
 def test_a_wait_for_a_limit_is_told_where_nothing_is_redrawn() -> None:
     progress, file = listening("a")
     progress(event("call.waiting", "a", why='[limits."x:*"] is used up', wait=58.2))

@@ -579,6 +579,8 @@ def test_tools_must_be_tools(world: World) -> None:
         "P226", "step tech-stack: two tools are named lookup: code.py:lookup and other.py:lookup",
     )  # fmt: skip
     assert world.only(stack(tools=["code.py:check"])).code == "P225"
+    fault = world.only(stack(tools=["web_serch"]))
+    assert (fault.code, fault.hint) == ("P221", "did you mean 'web_search'?")
 
 
 # --- expressions

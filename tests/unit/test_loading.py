@@ -208,6 +208,9 @@ def test_plain_sentences(load: Load, text: str, words: str) -> None:
     assert only(load(HEAD + "  a:\n" + text)).message == words
 
 
+MODEL = "pipeline: p\nmodels: {{default: {{use: 'x:m', vendor_context: {{{}}}}}}}\nsteps: {{a: {{prompt: x}}}}\n"
+
+
 @pytest.mark.parametrize(
     ("text", "code", "place"),
     [
@@ -222,6 +225,8 @@ def test_plain_sentences(load: Load, text: str, words: str) -> None:
         ("pipeline: p\nbudget: {usd: -1}\nsteps: {a: {prompt: x}}\n", "P103", "p.yaml:2:15"),
         ("pipeline: p\nbudget: {on_exceed: fail}\nsteps: {a: {prompt: x}}\n", "P102", "p.yaml:2:1"),
         ("pipeline: p\ninputs:\nsteps: {a: {prompt: x}}\n", "P103", "p.yaml:2:8"),
+        (MODEL.format("compact: 9000"), "P101", "p.yaml:2:49"),
+        (MODEL.format("compact_at: soon"), "P103", "p.yaml:2:61"),
         ("- a\n", "P005", "p.yaml:1:1"),
         ("just text\n", "P005", "p.yaml:1:1"),
         ("", "P004", "p.yaml:1:1"),

@@ -205,6 +205,23 @@ def test_a_mistake_has_its_line_and_extras_are_allowed(folder: Folder) -> None:
     assert (Path(place.file).name, place.line) == ("orchestrator.toml", 4)
 
 
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ('kind = "chats"', 7),  # and not where another table has the key
+        ('kind = "chat"\nchaining = "on"', 8),
+        ('base_ulr = "x"', 7),
+        ('[prices."m-*"]\ninput = 1', 7),  # what is missing is missing in its table
+    ],
+)
+def test_the_line_is_that_of_the_table_with_the_fault(folder: Folder, fault: str, line: int) -> None:
+    first = '[providers.one]\nkind = "chat"\nchaining = "replay"\nbase_url = "http://a/v1"\n'
+    folder.file(f"{first}\n{'# prices' if fault.startswith('[') else '[providers.two] # the second'}\n{fault}\n")
+    place = folder.refused().place
+    assert place is not None
+    assert place.line == line
+
+
 def test_pyproject_names_the_whole_table(folder: Folder) -> None:
     (folder.root / "orchestrator.toml").unlink()
     (folder.root / "pyproject.toml").write_text("[tool.orchestrator]\nmodle = 'x'\n")

@@ -81,6 +81,14 @@ def test_a_run_beside_one_chain_and_its_whole_history(desk: Desk) -> None:
     assert ("cheaper" if found["chain_is_cheaper"] else "dearer") in out
 
 
+def test_of_a_run_without_a_call_no_price_is_missed(desk: Desk) -> None:
+    assert desk.orch("run", *BRIEF, "--cap", "0")[0] == 5
+    code, out, _ = desk.orch("cost", "compare", "last")
+    assert code == 0
+    assert "no call was made" in out
+    assert "price" not in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -79,3 +79,5 @@ def test_S29_a_recorded_run_is_had_again_offline(tmp_path: Path, vendor: Vendor)
     assert "item 1: recorded “…" in said
     assert "a house" in said
     assert "a boat" in said
+    # What goes on with a replay is a replay: no command that is printed sends anything.
+    assert f"orch resume {other['run']['number']} --replay tape" in said

@@ -201,6 +201,7 @@ def test_the_commands_of_a_person(
     assert '{"part": "lamp"}' in shown
     assert f"orch approve 1/buy --at {row['digest'][:16]}" in shown
 
+    assert f"orch approve 1/buy --at {row['digest'][:16]}" in orch("show", "1/buy")
     assert "--at DIGEST" in orch("approve", "1/buy", code=2)
     assert "does not ask about call_x" in orch("reject", "1/buy", "-m", "no", "--call", "call_x", code=2)
     door = row["calls"][0]["id"]
@@ -209,6 +210,8 @@ def test_the_commands_of_a_person(
     assert "it still asks about order" in told
     assert world(house) == []
     (row,) = json.loads(orch("inbox", "--json"))["waiting"]
+    assert row["message"] == 'buy wants to call order({"part": "lamp"})'  # and not what has its answer
+    assert "door" not in orch("show", "1") + orch("show", "1/buy")
     assert "reported" in orch("approve", "1/buy", "--at", row["digest"][:16])
     assert world(house) == ["lamp"]
     assert "nothing waits" in orch("inbox")
