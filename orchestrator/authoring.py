@@ -37,9 +37,7 @@ from typing import (
     overload,
 )
 
-from orchestrator.doors import Doors
 from orchestrator.errors import Diagnostic, Place
-from orchestrator.keys import CallKeys, GateTimeout, OnReject, StepDecorator, StepKeys
 from orchestrator.python.declarations import (
     Declarations,
     InputDeclaration,
@@ -53,6 +51,8 @@ from orchestrator.python.declarations import (
     file_of,
     kebab,
 )
+from orchestrator.python.doors import Doors
+from orchestrator.python.keys import CallKeys, GateTimeout, OnReject, StepDecorator, StepKeys
 from orchestrator.python.pipelines import duration
 from orchestrator.run_handle import Run
 from orchestrator.spec import (

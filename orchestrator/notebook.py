@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import InvalidProject, OrchError
 
 if TYPE_CHECKING:
-    from orchestrator.doors import Doors
+    from orchestrator.python.doors import Doors
     from orchestrator.run_handle import Outcome
 
 

@@ -18,8 +18,8 @@ from orchestrator.errors import ConfigError, Diagnostic, UsageError
 from orchestrator.ids import variable
 from orchestrator.python.declarations import Source, amount
 from orchestrator.python.files import is_loading
+from orchestrator.python.using import Using
 from orchestrator.run_handle import Outcome, Run, outcome_of
-from orchestrator.using import Using
 
 if TYPE_CHECKING:
     from orchestrator.exchange.benching import Benched
