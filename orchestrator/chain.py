@@ -162,13 +162,15 @@ class ChainStopped(Exception):
 
 
 class Recorder(ToolRecorder, Protocol):
-    """Where calls are written down; each method is one fenced transaction."""
+    """Where calls are written down; each method is one fenced transaction. `counted` reads: what was estimated of the
+    newest calls of a model, and what was reported."""
 
     async def sent(self, call: SentCall) -> None: ...
     async def again(self, call: SentCall) -> None: ...
     def created(self, call_id: str, response_id: str) -> None: ...
     async def cut(self, call_id: str, cut: Cut) -> None: ...
     async def told(self, event: Event) -> None: ...
+    async def counted(self, provider: str, model: str) -> Sequence[tuple[int, int]]: ...
     async def done(self, call: DoneCall, events: Sequence[Event]) -> None: ...
 
 
@@ -334,7 +336,8 @@ class Chain:
 
     async def _over_window(self, request: Request, sent: SentCall) -> ProviderFailure | None:
         window = self.prices.window(sent.provider, sent.model)
-        return await over_window(self.provider, request, sent.estimate_tokens, window, self.endpoints.calibration)
+        known, recorded = self.endpoints.calibration, self.recorder.counted
+        return await over_window(self.provider, request, sent.estimate_tokens, window, known, recorded)
 
     def _can_be_short(self, move: Send) -> bool:
         """Whether there are results of tools to cut that the model has been told before."""

@@ -506,6 +506,9 @@ class StoreRecorder:
         else:
             await self.store.note(self.dispatch, (event,))
 
+    async def counted(self, provider: str, model: str) -> Sequence[tuple[int, int]]:
+        return await self.store.counted(provider, model)
+
     async def cut(self, call_id: str, cut: Cut) -> None:
         with contextlib.suppress(StoreError, Fenced):  # it is over in any case
             await self.store.cut(self.dispatch, call_id, cut)

@@ -3,13 +3,14 @@
 Counted are all five parts: system text, messages, tool results, tool definitions with the output schema, and the reply
 to come (R028). The estimate is one fixed rule for all models, and the tokenizer of a new one may make twice as many
 tokens of a text. So near the window a vendor that counts is asked, which costs nothing, before a call is paid that it
-would refuse. Where none counts, the estimate is put right by what that model has reported in this process so far, with
-a tenth of room.
+would refuse. Where none counts, the estimate is put right by what that model has reported so far, with a tenth of room:
+in this process, or, before it has reported anything here, in the newest calls on record.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable, Sequence
 from fractions import Fraction
 from typing import Final
 
@@ -20,6 +21,10 @@ from orchestrator.values import Request
 MARGIN: Final = 2  # what the estimate may be short by
 HEADROOM: Final = Fraction(11, 10)  # what a calibrated one may be short by
 WEIGHT: Final = 0.3  # of the newest call in the mean
+MOST: Final = 4  # times an estimate: no tokenizer makes more tokens of a text than it has bytes, which are 3.5 for each
+
+# The newest calls of a provider's model on record, oldest first: what was estimated, and what was reported.
+Recorded = Callable[[str, str], Awaitable[Sequence[tuple[int, int]]]]
 
 
 class Calibration:
@@ -27,6 +32,16 @@ class Calibration:
 
     def __init__(self) -> None:
         self._factors: dict[tuple[str, str], float] = {}
+        self._looked: set[tuple[str, str]] = set()
+
+    async def look_up(self, provider: str, model: str, recorded: Recorded) -> None:
+        """Learn from the record, once, where nothing is known yet."""
+        key = (provider, model)
+        if key in self._factors or key in self._looked:
+            return
+        self._looked.add(key)
+        for estimate, reported in await recorded(provider, model):
+            self.learn(provider, model, estimate, reported)
 
     def learn(self, provider: str, model: str, estimate: int, reported: int) -> None:
         """A call was estimated so, and so many tokens were reported."""
@@ -41,11 +56,21 @@ class Calibration:
 
 
 async def over_window(
-    provider: Provider, request: Request, estimate: int, window: int | None, calibration: Calibration
+    provider: Provider,
+    request: Request,
+    estimate: int,
+    window: int | None,
+    calibration: Calibration,
+    recorded: Recorded,
 ) -> ProviderFailure | None:
     """The failure of a request that does not fit with its reply; None where it fits, or the window is not known."""
-    likely = calibration.tokens(provider.traits.name, request.model, estimate)
-    if window is None or MARGIN * max(estimate, likely) + request.max_output_tokens <= window:
+    if window is None:
+        return None
+    name = provider.traits.name
+    if MOST * estimate + request.max_output_tokens > window:
+        await calibration.look_up(name, request.model, recorded)
+    likely = calibration.tokens(name, request.model, estimate)
+    if MARGIN * max(estimate, likely) + request.max_output_tokens <= window:
         return None
     counted = await provider.count(request)
     whose = "by the provider's count" if counted is not None else "by our estimate, with a tenth of room"

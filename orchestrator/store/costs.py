@@ -65,6 +65,12 @@ _UNEXPLAINED_OF = Sql(
     " AND e.step = s.name AND COALESCE(e.item, '') = s.item AND e.attempt = t.number WHERE e.kind = :kind"
     " AND t.id = :attempt AND {scope:t} AND {scope:s} AND {scope:e}"
 )
+_NEWEST: Final = 20
+_COUNTED = Sql(
+    "SELECT estimate_tokens, input_tokens FROM call WHERE provider = :provider AND model = :model"
+    " AND input_tokens IS NOT NULL AND usage_estimated = 0 AND state = 'done' AND {scope}"
+    f" ORDER BY id DESC LIMIT {_NEWEST}"
+)
 _MADE = Sql("SELECT id, attempt_id, step, item, origin FROM artifact WHERE run_id = :run AND {scope}")
 
 
@@ -160,6 +166,12 @@ def unexplained_of(tx: Tx, attempt_id: str) -> Mapping[str, ToldInput]:
     """Of one attempt: what the events say, by the call's id."""
     told = [json_text.load(data) for (data,) in tx.all(_UNEXPLAINED_OF, kind=UNEXPLAINED, attempt=attempt_id)]
     return {data["call"]: data for data in told}
+
+
+def counted(tx: Tx, provider: str, model: str) -> tuple[tuple[int, int], ...]:
+    """Of the newest calls of a model, oldest first: the tokens that were estimated, and those that were reported."""
+    newest = tx.all(_COUNTED, provider=provider, model=model)
+    return tuple((int(estimate), int(reported)) for estimate, reported in reversed(newest))
 
 
 def _between(since: datetime | None, until: datetime | None) -> dict[str, int]:

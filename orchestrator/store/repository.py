@@ -213,6 +213,10 @@ class Store:
         """The same of one attempt: what is told of each, by the call's id."""
         return await self._read(partial(costs.unexplained_of, attempt_id=attempt_id))
 
+    async def counted(self, provider: str, model: str) -> tuple[tuple[int, int], ...]:
+        """Of a model's newest calls, oldest first: the input tokens that were estimated, and those that it reported."""
+        return await self._read(partial(costs.counted, provider=provider, model=model))
+
     async def recorded_calls(self, run_id: str) -> costs.Recorded:
         """A run's calls with what each brought, for asking what they would have cost otherwise. No bodies."""
         return await self._read(partial(costs.recorded, run_id=run_id))

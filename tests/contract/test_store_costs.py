@@ -114,3 +114,18 @@ def test_R023_input_that_was_not_sent_is_found_by_run_by_day_and_by_attempt(tmp_
         assert await store.unexplained_of(other.attempt_id) == {}
 
     using(tmp_path, body, clock=clock)
+
+
+def test_what_a_models_newest_calls_were_estimated_and_reported_is_there_oldest_first(tmp_path: Path) -> None:
+    """Of this model, as far as it has reported something; a call under way has not."""
+
+    async def body(store: Store) -> None:
+        for reported in range(1, 23):
+            _, dispatch, call = await run_with_call(store, Caps())
+            await store.done(dispatch, done(call, cost="0.10", usage=Usage(reported * 100, 0, 0, 50)))
+        _, _, under_way = await run_with_call(store, Caps())
+        estimate = under_way.estimate_tokens
+        assert await store.counted("openai", "m") == tuple((estimate, n * 100) for n in range(3, 23))
+        assert await store.counted("openai", "other") == ()
+
+    using(tmp_path, body)

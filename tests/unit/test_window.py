@@ -40,11 +40,28 @@ class Counting:
     async def close(self) -> None: ...
 
 
+class Record:
+    """What calls were estimated and reported, and how often it was looked at."""
+
+    def __init__(self, *calls: tuple[int, int]) -> None:
+        self.calls = calls
+        self.looked: list[tuple[str, str]] = []
+
+    async def __call__(self, provider: str, model: str) -> tuple[tuple[int, int], ...]:
+        self.looked.append((provider, model))
+        return self.calls
+
+
 def over(
-    estimate: int, window: int | None, vendor: Counting | None = None, known: Calibration | None = None
+    estimate: int,
+    window: int | None,
+    vendor: Counting | None = None,
+    known: Calibration | None = None,
+    record: Record | None = None,
 ) -> ProviderFailure | None:
     request = Request("m", "synthetic_s_1", "", (TextItem(("x",)),), max_output_tokens=100)
-    return asyncio.run(over_window(vendor or Counting(), request, estimate, window, known or Calibration()))
+    given = (vendor or Counting(), request, estimate, window, known or Calibration(), record or Record())
+    return asyncio.run(over_window(*given))
 
 
 @pytest.mark.parametrize(("estimate", "fits"), [(1000, True), (1001, False)])
@@ -83,3 +100,22 @@ def test_R030_the_vendors_count_wins_and_is_asked_for_near_the_window_only() -> 
     assert failure is not None
     assert "1,101 tokens by the provider's count" in failure.message
     assert over(10**9, None) is None
+
+
+def test_a_process_that_has_heard_nothing_yet_learns_from_the_record_once_and_only_near_the_window() -> None:
+    record, known = Record((1000, 1000), (1000, 2000)), Calibration()
+    assert over(275, 1200, known=known, record=record) is None  # even at a token for each byte it fits
+    assert record.looked == []
+    assert over(900, 1200, known=known, record=record) is not None  # 900 × 1.3, with a tenth and the reply
+    assert known.tokens("acme", "m", 1000) == 1300  # the newest weighs 0.3
+    assert over(700, 1200, known=known, record=record) is None
+    assert record.looked == [("acme", "m")]
+    nothing = Record()
+    for _ in range(2):
+        assert over(900, 1200, known=(known := Calibration()), record=nothing) is None
+        assert over(900, 1200, known=known, record=nothing) is None
+    assert len(nothing.looked) == 2
+    heard, unread = Calibration(), Record((1000, 9000))
+    heard.learn("acme", "m", 1000, 1000)
+    assert over(900, 1200, known=heard, record=unread) is None
+    assert unread.looked == []

@@ -11,7 +11,9 @@ import pytest
 from orchestrator.context.budget import beginning
 from orchestrator.errors import OrchError
 from orchestrator.providers.scripted import ScriptedProvider
+from tests.contract.vendors import CHAT
 from tests.walk.harness import House
+from tests.walk.over_http import at, named, run_here, shop
 
 PROJECT = """
 user = "ana"
@@ -119,3 +121,18 @@ def test_what_is_cut_ends_with_a_whole_character_and_another_policy_is_another_c
         graphs.append(house.graph())
     one, other = (graph.inputs["log"].contract.digest for graph in graphs)
     assert one != other
+
+
+def test_R028_what_a_model_has_reported_before_holds_in_the_next_process_too(tmp_path: Path) -> None:
+    """A tokenizer with 2.6 times our estimate, at a server that does not count for us: the first run shows it, and in
+    the second what would be over the window is not sent."""
+    pipeline = PIPELINE.replace('"acme:small"', '"${env:ORCH_MODEL}"').replace(', tools: ["work.py:look"]', "")
+    with CHAT.stand_in(lambda seen: {"text": "Noted."}, factor=3.0) as server:
+        prices = '[prices."llama-*"]\ninput = "1"\noutput = "1"\ncontext = 8000\n'
+        folder, env = shop(tmp_path, pipeline, named(CHAT, server) + prices), at(server, CHAT)
+        assert run_here(folder, env, {"idea": "a shop " * 200}).status == "succeeded"
+        second = run_here(folder, env, {"idea": "a shop " * 2000})
+    assert len(server.seen) == 1
+    error = second.steps["note"].error
+    assert error is not None
+    assert (error.code, "by our estimate, with a tenth of room" in error.message) == ("provider_too_long", True)
