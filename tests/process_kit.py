@@ -219,6 +219,7 @@ def _become(asked: dict[str, Any], given: list[int]) -> None:
         os.close(one)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as at a terminal, whatever the tests were begun by
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["env"])

@@ -77,9 +77,17 @@ def _context(house: House, request: Request) -> str:
 
 
 def begin(base: Baseline, house: House, stop: int) -> Seen | None:
-    """Start the run and end the process at a moment; what there is to go on with, if anything."""
-    with pytest.raises(StoreError, match="writer has stopped"):
-        asyncio.run(house.run(base.inputs, session="walk", observer=Stopper(stop)))
+    """Start the run and end the process at a moment; what there is to go on with, if anything.
+
+    It ends by itself where it has fewer moments than the run that was left alone: notes of replies that have begun,
+    for which nobody waits, may share a transaction.
+    """
+    stopper = Stopper(stop)
+    with suppress(StoreError):
+        asyncio.run(house.run(base.inputs, session="walk", observer=stopper))
+    if len(stopper.seen) < stop:
+        missing = Counter(base.moments) - Counter(stopper.seen)
+        assert {moment.partition(":")[0] for moment in missing} == {"created"}, missing
     seen = asyncio.run(house.look())
     return seen if seen.row.number > base.seen.row.number else None
 
@@ -135,9 +143,11 @@ def check_end(base: Baseline, house: House, seen: Seen) -> None:
 
 
 def sweep(base: Baseline, *, twice: bool) -> Counter[str]:
-    """Stop at every moment; with `twice`, once more while resuming. Gives the moments by name."""
+    """Stop at every moment; with `twice`, after every write and once more while resuming. Gives the moments by name."""
     dice = random.Random(SEED)
     for stop, moment in enumerate(base.moments, start=1):
+        if twice and moment.endswith(":begin"):
+            continue  # what is there is what was there after the write before; the ten steps are stopped here too
         house = base.fresh()
         again = dice.randint(1, len(base.moments)) if twice else None
         try:
@@ -199,7 +209,7 @@ def test_stopped_at_every_store_call_of_ten_steps(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_stopped_twice_at_every_store_call_of_the_example(tmp_path: Path) -> None:
-    """The shipped study, ten steps and a gate, with its sample answers: stopped at each moment, again in the resume."""
+    """The shipped study, ten steps and a gate, with its sample answers: stopped after each write, and in the resume."""
     folder = shutil.copytree(EXAMPLE, tmp_path / "study", ignore=shutil.ignore_patterns(".orch", "__pycache__"))
     study = House(folder, "", ScriptedProvider(root=folder), model="scripted:sample_answers", approver="--yes")
     inputs = json.loads((EXAMPLE / "briefs" / "clinic.json").read_text())
