@@ -146,10 +146,9 @@ def load_settings(project: Project | None, environ: Mapping[str, str], *, db: st
     providers = layers.providers(env, shown)
     for name in sorted({*KEY_VARIABLES, *(spec.api_key_env for spec in providers.values() if spec.api_key_env)}):
         shown.append((name, layers.secret(name)))
+    prices = layers.prices(shown)
     limits, budget, mcp = layers.limits(shown), layers.budget(shown), layers.mcp(shown)
-    return Settings(
-        env, providers, layers.prices(), values["ORCH_DB"], values["ORCH_USER"], tuple(shown), limits, budget, mcp
-    )
+    return Settings(env, providers, prices, values["ORCH_DB"], values["ORCH_USER"], tuple(shown), limits, budget, mcp)
 
 
 class _Layers:
@@ -207,8 +206,14 @@ class _Layers:
                 shown.append((f"providers.{name}.{key}", Setting(text, origin)))
         return result
 
-    def prices(self) -> dict[str, PriceSpec]:
-        return {glob: spec for _, config in reversed(self.files) for glob, spec in config.prices.items()}
+    def prices(self, shown: list[tuple[str, Setting]]) -> dict[str, PriceSpec]:
+        found = {
+            glob: (spec, origin) for origin, config in reversed(self.files) for glob, spec in config.prices.items()
+        }
+        for glob, (spec, origin) in found.items():
+            said = ", ".join(f"{key} {value}" for key, value in spec.model_dump(exclude_none=True).items())
+            shown.append((f'prices."{glob}"', Setting(said, origin)))
+        return {glob: spec for glob, (spec, _) in found.items()}
 
     def limits(self, shown: list[tuple[str, Setting]]) -> dict[str, LimitSpec]:
         found = {

@@ -61,6 +61,8 @@ def why(state: State, reference: str, text: bool, tool: str | None) -> int:
     elif text:
         show(console(), visible(request_text(journal.threads)))
     else:
+        if document["state"] == "running" and run.status != "running":
+            document = {**document, "state": "interrupted"}
         _print(console(), document, run.number)
     return 0
 

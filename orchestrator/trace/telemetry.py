@@ -13,10 +13,12 @@ the conventions' own switch asks for it. Nothing here is loaded where spans are 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -352,8 +354,43 @@ def opened(get: Callable[[str], str | None], secrets: Iterable[str]) -> Telemetr
         name = os.environ.get("OTEL_SERVICE_NAME", "orchestrator")
         own = TracerProvider(resource=Resource.create({"service.name": name}))
         own.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        provider, close = own, own.shutdown
+        provider, close = own, partial(_end, own, _Unsent.listening())
     return Telemetry(provider.get_tracer("orchestrator"), is_on(get(CONTENT)), Scrubber(secrets), close)
+
+
+class _Unsent(logging.Handler):
+    """What the exporter says of a collector that does not answer, once and at the end rather than at each try."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.why = ""
+        self.lost = False
+
+    @classmethod
+    def listening(cls) -> _Unsent | None:
+        """None where the process has logging of its own: what is said there is its business."""
+        if logging.getLogger().handlers:
+            return None
+        made, logger = cls(), logging.getLogger("opentelemetry")
+        logger.addHandler(made)
+        logger.propagate = False
+        return made
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.why = self.why or record.getMessage()
+        self.lost = self.lost or record.levelno >= logging.ERROR
+
+
+def _end(provider: Any, unsent: _Unsent | None) -> None:
+    provider.shutdown()
+    if unsent is None:
+        return
+    logger = logging.getLogger("opentelemetry")
+    logger.removeHandler(unsent)
+    logger.propagate = True
+    if unsent.lost:
+        told = "spans were not sent (OTEL_EXPORTER_OTLP_ENDPOINT says where to; unset %s to send none): %s"
+        logging.getLogger(__name__).warning(told, SWITCH, unsent.why[:300])
 
 
 def _nothing() -> None:

@@ -17,7 +17,7 @@ from orchestrator.values import Event
 from tests.contract.vendors import ANTHROPIC, OPENAI, Vendor
 from tests.strict_server import Fault, StrictServer
 from tests.walk.harness import Seen, check_no_gap, look
-from tests.walk.over_http import at, opened, resume_here, run_here
+from tests.walk.over_http import at, opened, resume_here, run_here, typed
 
 PIPELINE = """
 version: 1
@@ -90,6 +90,29 @@ async def cancelled_and_resumed(
         cancelled = await look(services, graph, run.id)
         await engine.resume_run(services, graph, run)
         return cancelled, await look(services, graph, run.id)
+
+
+def test_why_calls_an_estimate_no_count_of_the_provider_and_a_stopped_step_not_running(tmp_path: Path) -> None:
+    (tmp_path / "note.yaml").write_text(PIPELINE)
+    (tmp_path / "orchestrator.toml").write_text('user = "ana"\n[prices."m-*"]\ninput = 1\noutput = 2\n')
+    with OPENAI.stand_in(lambda seen: {"text": WORDS}) as server:
+        server.faults = [Fault(stalled=5, stall_seconds=60)]
+        env = at(server, OPENAI, "m-1")
+
+        async def stop() -> None:
+            async with opened(tmp_path, env) as (services, graph):
+                task = asyncio.create_task(engine.start_run(services, graph, RunOptions(inputs={"idea": "a shop"})))
+                assert await asyncio.to_thread(server.stalling.wait, 30)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+        asyncio.run(stop())
+        code, out, err = typed(tmp_path, env, "why", "last/write")
+    assert code == 0, err
+    first = out.splitlines()[0]
+    assert "attempt 1 · interrupted · " in first
+    assert "by the provider" not in first
 
 
 @pytest.mark.parametrize("by", ["its time", "a person"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ from orchestrator.settings import load_settings
 from orchestrator.store.scrub import Scrubber
 from orchestrator.trace import telemetry
 from tests.strict_server import Fault, Seen, StrictServer
+from tests.walk.over_http import typed
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-CANARY-key-0123456789"
@@ -283,3 +285,20 @@ def test_spans_leave_over_OTLP_when_the_switch_is_on(tmp_path: Path) -> None:
         ["invoke_workflow shop", "step size", "invoke_agent buy", "invoke_agent report", "execute_tool order"]
         + ["chat a-model"] * 3
     )
+
+
+@pytest.mark.slow
+def test_a_collector_that_is_away_is_told_in_one_line_and_harms_nothing(tmp_path: Path) -> None:
+    with socket.socket() as nobody:  # bound and not listening: nothing answers there
+        nobody.bind(("127.0.0.1", 0))
+        away = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        shop(tmp_path)
+        with StrictServer(answer) as server:
+            env = {"ORCH_MODEL": "openai:a-model", "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": KEY}
+            env |= {"ORCH_OTEL": "1", "OTEL_EXPORTER_OTLP_ENDPOINT": away, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+            code, out, err = typed(tmp_path, env, "run", "--set", "idea=a house", "--yes")
+    assert code == 0, err
+    assert "succeeded" in out
+    (line,) = [line for line in err.splitlines() if "spans" in line]
+    assert line.startswith("spans were not sent (OTEL_EXPORTER_OTLP_ENDPOINT says where to; unset ORCH_OTEL to send")
+    assert "Traceback" not in err
