@@ -432,9 +432,11 @@ class Chain:
     def _estimate(self, items: tuple[Item, ...]) -> int:
         """Tokens of the whole effective context, however little of it travels: that is what is billed."""
         tools = "".join(json.dumps(dict(tool.spec.parameters)) + tool.spec.description for tool in self.policy.tools)
-        output = json.dumps(dict(self.policy.output.schema)) if self.policy.output else ""
-        texts = (self.thread.prompt.system, tools, output, *map(item_text, items))
+        texts = (self.thread.prompt.system, tools, self._schema(), *map(item_text, items))
         return sum(estimate(text) for text in texts if text) + file_tokens(items)
+
+    def _schema(self) -> str:
+        return json.dumps(dict(self.policy.output.schema)) if self.policy.output else ""
 
     def _reserve(self, price: Price | None, tokens: int, max_output: int) -> Decimal | None:
         """The most the call may cost. Raises ChainStopped where that is not known, or is more than one call may."""
@@ -538,7 +540,7 @@ class Chain:
 
     async def _account(self, sent: SentCall, usage: Usage) -> None:
         """Say so where the provider counts more input than can have been sent (R023). The run goes on."""
-        most = None if self.policy.hosted else most_input(self._held(), self._here.made)
+        most = None if self.policy.hosted else most_input(self._held(), self._here.made, self._schema())
         if most is None or usage.input_tokens <= most.tokens:
             return
         told = {

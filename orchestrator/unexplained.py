@@ -8,7 +8,7 @@ OpenAI's of the same text (reference of the providers, §5), which is still well
 tools, forms and turns (530 tokens for tools at most, as far as they are documented); these have an allowance.
 
 Within a thread the provider's own number for the call before is the measure, so that what was there is known exactly:
-a call may add that call's reply and its own items, nothing else.
+a call may add that call's reply and its own items, nothing else; another question of a Python step its form too.
 
 Nothing is said where the input is not ours to count: files, whose weight only the vendor knows; tools that it runs
 itself, whose results are in the same number; a thread that it has just summed up, which is in there twice.
@@ -40,9 +40,9 @@ class Most:
     grew: bool
 
 
-def most_input(calls: Sequence[CallRow], made_here: Callable[[CallRow], bool]) -> Most | None:
+def most_input(calls: Sequence[CallRow], made_here: Callable[[CallRow], bool], form: str) -> Most | None:
     """Of the last of a thread's calls, which has just been answered; `made_here` tells whether the same model was
-    asked. None where it cannot be told."""
+    asked, `form` is the form that this call asks for. None where it cannot be told."""
     count = standing(calls)
     sent = count[-1].sent
     before = head(count[:-1])
@@ -52,7 +52,8 @@ def most_input(calls: Sequence[CallRow], made_here: Callable[[CallRow], bool]) -
     if before.done.usage is None or _files(sent.items):
         return None
     said = max(before.done.usage.output_tokens, _most(before.done.items))
-    return Most(before.done.usage.input_tokens + said + _most(sent.items) + TURN, grew=True)
+    new = _most(sent.items) + (_bytes(estimate(form)) if sent.ask != before.sent.ask else 0)
+    return Most(before.done.usage.input_tokens + said + new + TURN, grew=True)
 
 
 def _most(items: Sequence[Item]) -> int:

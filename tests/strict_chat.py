@@ -83,7 +83,8 @@ class ChatServer(StrictServer):
 
     def _counted(self, body: Json) -> Json:
         """ceil(bytes / 4) tokens; cached is the longest prefix seen before, in blocks of 128, from 1024 up."""
-        prompt = json.dumps([body["model"], body.get("tools"), *body["messages"]], ensure_ascii=False).encode()
+        fixed = [body["model"], body.get("tools"), body.get("response_format")]
+        prompt = json.dumps([*fixed, *body["messages"]], ensure_ascii=False).encode()
         shared = max((common(prompt, before) for before in self._prompts), default=0) // 4
         self._prompts.append(prompt)
         cached = shared - shared % 128 if shared >= 1024 else 0

@@ -116,6 +116,15 @@ def test_another_model_and_changed_inputs_are_told_for_good_on_a_terminal_too() 
     ]
 
 
+def test_R023_input_that_was_not_sent_is_told_for_good_and_once_for_a_step_with_many_items() -> None:
+    progress, file = on_a_terminal("a", "b")
+    told = {"seq": 1, "model": "x:one", "input_tokens": 9000, "most_tokens": 2100, "grew": False}
+    for step, item in (("a", "first"), ("a", "second"), ("b", None)):
+        progress(Event("input.unexplained", step, item, told))
+    text = " ".join(file.getvalue().split())
+    assert [text.count(start) for start in ("! a/first: x:one counted 9,000", "! a/second", "! b: x:one")] == [1, 0, 1]
+
+
 def test_what_keep_names_and_a_tool_did_not_give_is_told_once() -> None:
     progress, file = listening("a")
     for _ in range(2):

@@ -239,3 +239,49 @@ def test_R023_a_picture_weighs_what_its_vendor_says(tmp_path: Path, vendor: Vend
     assert code == 0, err
     assert base64.b64encode(PNG).decode() in json.dumps(server.seen[0].body), "the picture was sent"
     assert "counted" not in out
+
+
+FORMS = """
+from pydantic import BaseModel, create_model
+
+from orchestrator import Ctx, Pipeline, artifact
+
+Small = create_model("Small", word=(str, ...))
+Large = create_model("Large", **{f"a_field_with_quite_a_long_name_{n}": (str, ...) for n in range(90)})
+
+
+@artifact(about="What was said.", not_for="none")
+class Said(BaseModel):
+    word: str
+
+
+p = Pipeline("chain")
+p.input("idea", str, about="What it is about.")
+
+
+@p.step
+async def talk(ctx: Ctx, idea: str) -> Said:
+    chat = ctx.thread("talk")
+    small = await chat.ask(Small, "A word.")
+    await chat.ask(Large, "Now all of it.")
+    return Said(word=small.word)
+"""
+
+
+@VENDORS
+def test_R023_a_question_that_asks_for_a_larger_form_is_no_reason(tmp_path: Path, vendor: Vendor) -> None:
+    """The form is a part of each request, and another question of the thread has another one."""
+
+    def answer(seen: Seen) -> dict[str, Any]:
+        form = json.loads(seen.raw)
+        names = [name for name in (f"a_field_with_quite_a_long_name_{n}" for n in range(90)) if name in str(form)]
+        return {"json": dict.fromkeys(names, "x") if names else {"word": "yes"}}
+
+    with vendor.stand_in(answer, factor=2.37) as server:
+        project(tmp_path, vendor, server)
+        (tmp_path / "chain.py").write_text(FORMS, encoding="utf-8")
+        (tmp_path / "shop.yaml").unlink()
+        run = run_here(tmp_path, at(server, vendor), IDEA)
+    assert (run.status, len(run.calls("talk")), told(run)) == ("succeeded", 2, [])
+    first, second = (call.done.usage.input_tokens for call in run.calls("talk") if call.done and call.done.usage)
+    assert second > first + 1000
