@@ -146,11 +146,9 @@ class OpenAIProvider(_OpenAISdk):
             raise malformed("no event stream, and no response with an end")
         return openai_wire.reply(document, ending)
 
-    def _missing(self) -> str | None:
-        return (
-            f"{self._host} has no Responses API there: check base_url; for a server that speaks chat completions only, "
-            f'write kind = "chat" under [providers.{self.traits.name}]'
-        )
+    def _missing(self) -> str:
+        chat = f'write kind = "chat" under [providers.{self.traits.name}]'
+        return f"{super()._missing()}; for a server that speaks chat completions only, {chat}"
 
 
 class ChatProvider(_OpenAISdk):

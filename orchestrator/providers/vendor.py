@@ -145,9 +145,10 @@ class VendorProvider(ABC):
     def _broken_off(self, error: object) -> ProviderFailure:
         """What an error inside a stream means."""
 
-    def _missing(self) -> str | None:
-        """What to do where the address has nothing at the path; None for the usual words."""
-        return None
+    def _missing(self) -> str:
+        """What to do where the address has nothing at the path: the whole of it shows a part that is twice or not
+        there."""
+        return f"there is no {self.api} at {self.traits.base_url.rstrip('/')}{self.path}: check base_url"
 
     # --- one exchange
 

@@ -173,3 +173,15 @@ def test_the_organisation_and_project_go_to_the_vendor_itself() -> None:
     client = Providers(Project(), settings).get("openai")._open(None)  # type: ignore[attr-defined]
     assert (client.organization, client.project) == ("org-1", "proj-1")
     assert OPENAI.key == client.api_key
+
+
+@VENDORS
+def test_a_wrong_path_is_shown_whole(vendor: Vendor) -> None:
+    """The likeliest slips are a `/v1` too many or too few: the address that was asked for shows them."""
+    with vendor.server() as server:
+        wrong = f"{server.base_url}/v1" if vendor.kind == "anthropic" else server.base_url.removesuffix("/v1")
+        with pytest.raises(ProviderFailure) as caught:
+            once(vendor.opened(wrong), vendor.ask(), vendor.name)
+        path = {"openai": "/responses", "chat": "/chat/completions", "anthropic": "/v1/messages"}[vendor.kind]
+        assert f"API at {wrong}{path}: check base_url" in (caught.value.hint or "")
+        assert ('kind = "chat"' in (caught.value.hint or "")) is (vendor.kind == "openai")
