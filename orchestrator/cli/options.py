@@ -143,6 +143,13 @@ class Command(click.Command):
         super().__init__(*args, **more)
         self.params += shared_options()
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # click does not say it of an option without its value
+            raise
+
 
 def command(name: str) -> Callable[[Callable[..., int | None]], Command]:
     """Declare a command whose first argument is the `State`."""

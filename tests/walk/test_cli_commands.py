@@ -119,6 +119,12 @@ def test_a_wrong_command_line_is_one_error_with_code_2(
     assert set(document["error"]) == {"code", "message", "file", "line", "column", "hint"}
 
 
+def test_a_wrong_option_leads_to_the_help_of_its_own_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for own, wrong in (("cost", ["--by"]), ("cost", ["--by", "hour"]), ("runs ls", ["--limit"])):
+        assert orch_run([*own.split(), *wrong]) == 2
+        assert f"hint: orch {own} --help shows what it takes." in capsys.readouterr().err
+
+
 def test_json_works_before_and_after_the_name_of_the_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--json", "doctor"], ["doctor", "--json"]):
         assert orch_run(arguments) == 0
