@@ -404,7 +404,7 @@ def test_S07_an_edit_while_the_two_are_brought_together_is_merged_too(
             meanwhile(raised(made))
         return outcome
 
-    monkeypatch.setattr("orchestrator.step.bring_together", merged_meanwhile)
+    monkeypatch.setattr("orchestrator.ending.bring_together", merged_meanwhile)
     seen = again(made)
     assert len(rounds) == 4
     assert (seen.status, seen.value("costs")) == ("succeeded", first(weekly_usd=1397, notes="new"))
@@ -423,7 +423,7 @@ def test_S07_a_pin_set_while_the_two_are_brought_together_holds(
         meanwhile(pinned(made, "notes"))
         return outcome
 
-    monkeypatch.setattr("orchestrator.step.bring_together", pinned_meanwhile)
+    monkeypatch.setattr("orchestrator.ending.bring_together", pinned_meanwhile)
     seen = again(made)
     assert (seen.status, seen.value("costs")) == ("succeeded", first(weekly_usd=1097))
 
