@@ -92,7 +92,10 @@ def _remote(step: StepBuilding, use: ToolUse, place: Place) -> list[Tool]:
     server, _, only = use.tool.removeprefix(MCP).partition("/")
     spec = step.building.mcp.get(server)
     if spec is None:
+        named, _, wanted = server.replace(":", ".").partition(".")
         hint = nearest(server, list(step.building.mcp)) if step.building.mcp else None
+        if wanted and named in step.building.mcp:
+            hint = f"write {MCP}{named}/{wanted}"
         what = f"there is no MCP server {server!r}"
         step.error("P239", what, place, hint or f"declare it under [mcp.{server}] of the project file")
         return []

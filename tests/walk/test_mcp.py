@@ -256,6 +256,28 @@ def test_S24_a_server_is_part_of_what_a_project_is_trusted_for(
     assert "server.py" in say("mcp", "pin", code=7)
 
 
+@pytest.mark.parametrize(
+    ("written", "says", "hint"),
+    [
+        ("mcp:files.read_file", "there is no MCP server 'files.read_file'", "write mcp:files/read_file"),
+        ("mcp:files:read_file", "there is no MCP server 'files:read_file'", "write mcp:files/read_file"),
+        ("mcp:file", "there is no MCP server 'file'", "Did you mean 'files'?"),
+        (
+            "mcp:files/delete_all",
+            "[mcp.files] does not allow delete_all",
+            "allowed: read_file, environment, write_file",
+        ),
+    ],
+)
+def test_a_tool_that_is_named_wrongly_is_told_how_it_is_named(
+    project: Path, say: Say, written: str, says: str, hint: str
+) -> None:
+    (project / "shop.yaml").write_text(PIPELINE.replace("mcp:files", written))
+    said = " ".join(say("check", code=3).split())
+    assert f"error[P239]: step look: {says}" in said
+    assert f"hint: {hint}" in said
+
+
 def test_a_server_that_does_not_start_is_named_and_nothing_is_sent(project: Path, say: Say) -> None:
     say("mcp", "pin", "--yes")
     (project / "server.py").write_text(
