@@ -121,6 +121,9 @@ def _print_bills(run: RunRow | None, bills: tuple[Bill, ...], total: dict[str, A
     ):
         if Decimal(total[key]):
             show(out, Text(f"  {money(Decimal(total[key]))} {why}", style="dim"))
+    if total["estimated_calls"]:
+        of = plural(total["estimated_calls"], "call")
+        show(out, Text(f"  the tokens of {of} given up in mid-stream are an estimate", style="dim"))
     if not bills:
         show(out, Text("  no call was made", style="dim"))
 

@@ -33,8 +33,9 @@ _BILLS: Final = {
     by: Sql(
         f"SELECT {key}, COUNT(*), SUM(CASE WHEN c.cost_usd IS NULL THEN 1 ELSE 0 END), SUM(c.cost_usd),"
         " SUM(CASE WHEN c.state = 'sent' THEN 0 ELSE COALESCE(c.charged_usd, 0) END), SUM(c.lost_usd),"
-        " SUM(CASE WHEN c.state = 'sent' THEN COALESCE(c.reserved_usd, 0) ELSE 0 END), SUM(c.input_tokens),"
-        " SUM(c.cached_tokens), SUM(c.cache_write_tokens), SUM(c.output_tokens), SUM(c.reasoning_tokens)"
+        " SUM(CASE WHEN c.state = 'sent' THEN COALESCE(c.reserved_usd, 0) ELSE 0 END), SUM(c.usage_estimated),"
+        " SUM(c.input_tokens), SUM(c.cached_tokens), SUM(c.cache_write_tokens), SUM(c.output_tokens),"
+        " SUM(c.reasoning_tokens)"
         f" {_CALLS} JOIN call c ON c.attempt_id = t.id WHERE (:run = '' OR r.id = :run) AND c.sent_at >= :since"
         f" AND c.sent_at < :until AND {_SCOPES} AND {{scope:c}} GROUP BY {key} ORDER BY {key}"
     )
@@ -78,7 +79,8 @@ _MADE = Sql("SELECT id, attempt_id, step, item, origin FROM artifact WHERE run_i
 class Bill:
     """What the calls under one key have cost. `cost_usd` is what is known of it, of `unknown` calls nothing is;
     `charged_usd` is what the caps have lost, `lost_usd` of that for tries that failed and may have been billed;
-    `held_usd` is reserved for calls that were never answered, or are not yet."""
+    `held_usd` is reserved for calls that were never answered, or are not yet. Of `estimated` calls, given up in
+    mid-stream, the usage is our estimate."""
 
     key: str
     calls: int
@@ -88,6 +90,7 @@ class Bill:
     lost_usd: Decimal
     held_usd: Decimal
     usage: Usage
+    estimated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +183,20 @@ def _between(since: datetime | None, until: datetime | None) -> dict[str, int]:
 
 
 def _bill(by: By, key: Any, calls: int, unknown: Any, cost: Any, *rest: Any) -> Bill:
-    charged, lost, held, *tokens = (int(value or 0) for value in rest)
+    charged, lost, held, estimated, *tokens = (int(value or 0) for value in rest)
     name = f"{datetime.fromtimestamp(key * 86400, UTC):%Y-%m-%d}" if by == "day" else str(key)
     usd = None if cost is None else from_pico(int(cost))
-    return Bill(name, calls, int(unknown), usd, from_pico(charged), from_pico(lost), from_pico(held), Usage(*tokens))
+    return Bill(
+        key=name,
+        calls=calls,
+        unknown=int(unknown),
+        cost_usd=usd,
+        charged_usd=from_pico(charged),
+        lost_usd=from_pico(lost),
+        held_usd=from_pico(held),
+        usage=Usage(*tokens),
+        estimated=estimated,
+    )
 
 
 def recorded(tx: Tx, run_id: str) -> Recorded:

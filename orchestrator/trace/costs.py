@@ -34,6 +34,8 @@ class Billed(Protocol):
     def held_usd(self) -> Decimal: ...
     @property
     def usage(self) -> Usage: ...
+    @property
+    def estimated(self) -> int: ...
 
 
 class Strange(Protocol):
@@ -66,6 +68,7 @@ def cost_document(
             "lost_usd": usd(sum((bill.lost_usd for bill in bills), Decimal(0))),
             "held_usd": usd(sum((bill.held_usd for bill in bills), Decimal(0))),
             "usage": _usage(sum((bill.usage for bill in bills), Usage())),
+            "estimated_calls": sum(bill.estimated for bill in bills),
         },
         "unexplained": [{"run": one.run, "step": one.step, **one.told} for one in unexplained],
     }
@@ -80,6 +83,7 @@ def _numbers(bill: Billed) -> dict[str, Any]:
         "lost_usd": usd(bill.lost_usd),
         "held_usd": usd(bill.held_usd),
         "usage": _usage(bill.usage),
+        "estimated_calls": bill.estimated,
     }
 
 

@@ -13,7 +13,7 @@ import pytest
 from orchestrator.errors import BudgetExceeded
 from orchestrator.money import Caps
 from orchestrator.store import Store
-from orchestrator.values import Event, Usage
+from orchestrator.values import Cut, Event, Usage
 from tests.store_kit import TestClock, claim, done, opened, sent, started, thread, using
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -39,7 +39,8 @@ def test_S31_what_was_spent_is_added_up_by_every_key_and_what_is_held_is_told_ap
         await store.done(dispatch, done(call, cost="0.10", usage=USAGE))
         day = clock.now()
         clock.move(86400)
-        two, _, _ = await run_with_call(store, Caps())
+        two, given_up, cut_off = await run_with_call(store, Caps())
+        await store.cut(given_up, cut_off.id, Cut("It", Usage(input_tokens=7, output_tokens=1)))
         for by, keys in (
             ("run", [str(one.number), str(two.number)]),
             ("day", [f"{day:%Y-%m-%d}", f"{day + timedelta(days=1):%Y-%m-%d}"]),
@@ -53,6 +54,8 @@ def test_S31_what_was_spent_is_added_up_by_every_key_and_what_is_held_is_told_ap
             )
             assert (first.usage, first.held_usd, first.unknown) == (USAGE, Decimal(0), 0)
             assert (second.cost_usd, second.held_usd, second.unknown) == (None, Decimal("0.5"), 1)
+            assert (first.estimated, second.estimated) == (0, 1)
+            assert (second.usage.input_tokens, second.usage.output_tokens) == (7, 1)
         for by, key in (("step", "a"), ("model", "openai:m")):
             (bill,) = await store.bills(by, None)  # type: ignore[arg-type]
             assert (bill.key, bill.calls, bill.cost_usd) == (key, 2, Decimal("0.1"))

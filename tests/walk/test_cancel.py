@@ -109,7 +109,9 @@ def test_why_calls_an_estimate_no_count_of_the_provider_and_a_stopped_step_not_r
 
         asyncio.run(stop())
         code, out, err = typed(tmp_path, env, "why", "last/write")
+        _, bill, _ = typed(tmp_path, env, "cost", "last")
     assert code == 0, err
+    assert "the tokens of 1 call given up in mid-stream are an estimate" in bill
     first = out.splitlines()[0]
     assert "attempt 1 · interrupted · " in first
     assert "by the provider" not in first
