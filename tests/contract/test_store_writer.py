@@ -261,9 +261,9 @@ def test_S04_a_cancelled_commit_happens_as_a_whole_or_not_at_all(tmp_path: Path,
         task = asyncio.create_task(store.commit(commit))
         for _ in range(ticks):
             await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        if task.cancel():  # else it was over, which a fast disk can make it
+            with pytest.raises(asyncio.CancelledError):
+                await task
         rows = {row.name: row for row in await store.steps(run.id)}
         found = (rows["a"].status, rows["b"].status, len(await store.events(run.id)))
         assert found == (("running", "pending", 0) if ticks == 0 else ("succeeded", "ready", 1))
