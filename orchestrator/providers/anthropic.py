@@ -41,10 +41,11 @@ class AnthropicProvider(VendorProvider):
     async def respond(self, request: Request, listener: Listener = no_listener) -> Reply:
         """One try. A message that is not known is refused, so an answer has seen the one that was named; whether the
         server has looked at the name at all, the chain sees by the tokens that it counts (S12)."""
+        asked = self._threads  # another call may learn meanwhile that there are none
         try:
             reply = await super().respond(request, listener)
         except ProviderFailure as failure:
-            if failure.kind != "chain_unsupported" or not self._threads:
+            if failure.kind != "chain_unsupported" or not asked:
                 raise
             self._unkept = True  # from now on threads are sent whole
             if not is_synthetic(request.thread):

@@ -4,6 +4,7 @@ truth: whatever is not known any more is sent whole again, and nothing is paid t
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,26 @@ def test_a_vendor_that_keeps_no_thread_of_ours_is_asked_as_ever(tmp_path: Path, 
     assert asked[-2:] == ["whole", "whole"]
     assert len(asked) == 4  # three answers, and one refusal
     assert world(tmp_path) == ["door"]
+
+
+def test_steps_side_by_side_all_learn_that_no_thread_is_kept(tmp_path: Path) -> None:
+    """Each has asked before the first was refused: none of them fails for what another one has learned meanwhile."""
+    names = [f"note-{number}" for number in range(6)]
+    steps = "".join(f'  {name}: {{reads: [idea], produces: note, prompt: "Report."}}\n' for name in names)
+    folder = shop(tmp_path, PIPELINE[: PIPELINE.index("  buy:")] + steps, CONFIG)
+    all_asked = threading.Barrier(len(names), timeout=60)
+
+    class Strict(MessagesServer):
+        def respond(self, seen: Seen, fault: Fault) -> Any:
+            if thread(seen.body) == "create":
+                all_asked.wait()
+            self.no_threads = True
+            return super().respond(seen, fault)
+
+    with Strict(lambda seen: DONE, key=ANTHROPIC.key) as server:
+        run = run_here(folder, at(server, ANTHROPIC), IDEA)
+    assert run.status == "succeeded", run.row.error
+    assert sorted(thread(seen.body) for seen in server.seen) == ["create"] * 6 + ["whole"] * 6
 
 
 def test_a_line_that_breaks_while_it_is_gone_on_with_is_no_second_continuation(tmp_path: Path) -> None:
