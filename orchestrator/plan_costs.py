@@ -50,9 +50,13 @@ def planned(
     most, high = step.max_usd, made.cost_high_usd
     if most is None or action == "reuse" or step.model is None or (high is not None and high <= most):
         return made
-    low = None if made.cost_low_usd is None else min(made.cost_low_usd, most)
     reasons = (*made.reasons, f"stops at its max_usd of ${most:f}")
-    return replace(made, reasons=reasons, cost_low_usd=low, cost_high_usd=most)
+    return replace(made, reasons=reasons, cost_low_usd=_within(step, made.cost_low_usd), cost_high_usd=most)
+
+
+def _within(step: StepNode, cost: Decimal | None) -> Decimal | None:
+    """No more than the step may cost."""
+    return cost if cost is None or step.max_usd is None else min(cost, step.max_usd)
 
 
 def _planned_freely(
@@ -125,7 +129,8 @@ def _sum(*costs: Decimal | None) -> Decimal | None:
 def _summed_up(step: StepNode, sizes: Mapping[str, int]) -> Iterator[tuple[Read, int | None]]:
     """The reads that may be summed up for a step, each with its size where it is known."""
     for read in step.reads:
-        limit, size = read.contract.max_tokens, sizes.get(read.name)
+        # Of a step with items it is the list's size that is known, not theirs.
+        limit, size = read.contract.max_tokens, sizes.get(read.name) if read.takes == "one" else None
         if read.contract.overflow == "summarise" and limit is not None and (size is None or size > limit):
             yield read, size
 
@@ -163,7 +168,7 @@ def with_summaries(
                 reasons.append(f"{read.name} is summed up first: about {size:,} tokens, at most {limit:,} are read")
                 cost = prices.cost(model.provider, model.model, Usage(input_tokens=size, output_tokens=limit))
                 low.append(cost.usd if cost else None)
-        found.append(replace(planned, reasons=tuple(reasons), cost_low_usd=_sum(*low)))
+        found.append(replace(planned, reasons=tuple(reasons), cost_low_usd=_within(step, _sum(*low))))
     return found
 
 

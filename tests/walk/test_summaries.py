@@ -334,6 +334,19 @@ def test_plan_and_render_say_that_it_is_summed_up_and_call_nothing(tmp_path: Pat
     assert house.requests() == []
 
 
+def test_a_plan_is_never_more_at_the_least_than_the_step_may_cost(tmp_path: Path) -> None:
+    cheap = PIPELINE.replace('produces: note, prompt: "What went', 'max_usd: 0.001, produces: note, prompt: "What went')
+    house = house_of(tmp_path, pipeline=cheap)
+    house.stopped({"log": LOG}, StopAfter("create_run:committed"))
+
+    async def look() -> Any:
+        async with house.services() as (services, graph):
+            return (await plan_run(services, graph, await services.store.run("last"))).steps[0]
+
+    step = asyncio.run(look())
+    assert (step.cost_low_usd, step.cost_high_usd) == (Decimal("0.001"), Decimal("0.001"))
+
+
 def test_a_cap_that_the_summary_would_pass_pauses_the_run_before_it_is_sent(tmp_path: Path) -> None:
     house = house_of(tmp_path)
     assert asyncio.run(house.run({"log": LOG}, cap_usd=Decimal("0.001"))).status == "paused"
