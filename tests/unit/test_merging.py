@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.exchange.merging import ABSENT, Conflict, chooser, covers, merge, same
+from orchestrator.exchange.merging import ABSENT, Conflict, _matches, chooser, covers, merge, same
 
 BASE: dict[str, Any] = {
     "weekly_usd": 997,
@@ -236,17 +236,25 @@ def test_S07_every_change_of_each_side_stands_where_there_is_no_conflict(three: 
                 assert result.get(path) == after.get(path), path
 
 
+@example("two\none\ntwo", "one\ntwo\ntwo\none\none", "two\ntwo\none\none")  # "two" moved by both, differently
 @given(texts, texts, texts)
 def test_S07_every_changed_line_stands_where_there_is_no_conflict(base: str, head: str, draft: str) -> None:
-    """As many of each line as the base has, plus what each side added, minus what it took away, but for a change that
-    both have made alike."""
+    """As many of each line as the base has, less those that either side took away, plus what each side added; what
+    both have added alike may stand once. Which line was kept is told by how the lines are matched."""
     merged = merge(base, head, draft)
     if merged.conflicts:
         return
+    old = base.split("\n")
+    kept, added = set(range(len(old))), []
+    for side in (head.split("\n"), draft.split("\n")):
+        matches = _matches(old, side)
+        kept &= {at + n for at, _, size in matches for n in range(size)}
+        there = {other + n for _, other, size in matches for n in range(size)}
+        added.append([line for at, line in enumerate(side) if at not in there])
     for line in {"one", "two", "three", ""}:
-        was, ours, theirs, now = (text.split("\n").count(line) for text in (base, head, draft, merged.value))
-        both = {was + (ours - was) + (theirs - was), ours, theirs}
-        assert min(both) <= now <= max(both), line
+        stands = sum(old[at] == line for at in kept)
+        ours, theirs = (lines.count(line) for lines in added)
+        assert stands + max(ours, theirs) <= merged.value.split("\n").count(line) <= stands + ours + theirs, line
 
 
 def choose(side: str) -> Callable[[str], Any]:
